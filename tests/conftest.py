@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 
 import pytest
+from checks.leftovers import remove_leftovers
 from hypothesis import HealthCheck, settings
 from reachable import open_to_other_users
 
@@ -27,6 +28,12 @@ settings.load_profile("check")
 
 # Tests that act as another user need a checkout that this user can reach.
 open_to_other_users()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Remove the regions of earlier tests that were killed."""
+    if not hasattr(config, "workerinput"):  # not in each process of pytest-xdist
+        remove_leftovers()
 
 
 @pytest.hookimpl(trylast=True)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from checks import changes, plan, records, running, suites
+from checks.leftovers import remove_leftovers
 from checks.records import Record
 from checks.suites import CheckError, Suite
 from checks.whole import Whole
@@ -89,7 +90,11 @@ def _alone() -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise CheckError("another check runs in this tree: wait for its end") from error
-        yield
+        try:
+            yield
+        finally:
+            if left := remove_leftovers():
+                print(f"check: removed what killed tests left in /dev/shm: {', '.join(left)}")
 
 
 def run(known: list[Suite], chosen: list[tuple[Suite, str]], started: float) -> int:

@@ -36,7 +36,7 @@ def appliance(theirs: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def vm(appliance: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vm]:
-    with new_region("appliance") as region:
+    with new_region() as region:
         running = Vm(appliance, tmp_path_factory.mktemp("vm"), region)
         try:
             began = time.monotonic()

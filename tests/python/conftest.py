@@ -3,13 +3,13 @@
 import ctypes
 import os
 import platform
-import secrets
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from checks.leftovers import new_shared_path
 from command_client import CommandServer
 from command_support import CHECKOUT, Vicinal
 from launch_support import LAUNCH_RANKS, compile_for_each_mpi
@@ -88,7 +88,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def region_path() -> Iterator[Path]:
     """A path on tmpfs that nobody else uses; what is there at the end is removed."""
-    path = Path(f"/dev/shm/vicinal-test-{os.getpid()}-{secrets.token_hex(6)}")
+    path = new_shared_path()
     yield path
     path.unlink(missing_ok=True)
 

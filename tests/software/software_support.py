@@ -1,13 +1,14 @@
 """Run other projects' programs over a region, and check that their messages went through it."""
 
 import os
-import secrets
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from checks.leftovers import new_shared_path
 
 from vicinal.labs.study.workloads.hpcc import hpcc_input
 from vicinal.mpi.environment import Mpi, mpi_prefix
@@ -85,7 +86,7 @@ def vicinal_run(
     command += ["--timeout", str(timeout), "--path", path]
     region = None
     if path == "region":
-        region = Path(f"/dev/shm/vicinal-software-{os.getpid()}-{secrets.token_hex(6)}")
+        region = new_shared_path()
         create(region, members=default_members(ranks), label=name)
         command += ["--region", f"file:{region}"]
     if nodes is not None:

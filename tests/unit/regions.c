@@ -14,7 +14,7 @@
 #include "transport/switch.h"
 
 char said[300];
-char files[REGIONS][40];
+char files[REGIONS][SHARED_NAME_BYTES];
 static int descriptors[REGIONS];
 uint64_t heap_bytes;
 unsigned char in[LONG];
@@ -40,7 +40,7 @@ static void open_files(void)
 	said[0] = '\0';
 	for (uint64_t i = 0; i < REGIONS; i++) {
 		const uint64_t id[2] = {7, i + 1};
-		(void)snprintf(files[i], sizeof(files[i]), "/dev/shm/vicinal-regions-XXXXXX");
+		shared_name(files[i]);
 		descriptors[i] = mkostemp(files[i], O_CLOEXEC);
 		assert_true(descriptors[i] >= 0);
 		assert_int_equal(posix_fallocate(descriptors[i], 0, (off_t)bytes), 0);
@@ -70,7 +70,7 @@ void open_endpoint(uint8_t index, const char *list)
 	struct far_node *far = &world.nodes[index];
 	struct domain *domain = &domains[index];
 	struct region_error error;
-	char name[64];
+	char name[96];
 
 	for (; *list != '\0'; list++) {
 		struct region **region = &domain->regions[domain->region_count++];

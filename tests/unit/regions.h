@@ -9,6 +9,7 @@
 #include "fake_core.h"
 
 #include "api/provider.h"
+#include "shared_name.h"
 
 #define REGIONS 3U
 #define MEMBERS 5U
@@ -19,7 +20,7 @@
 enum { A, B, C };
 
 extern char said[300]; /* what resolve.c reports to the user */
-extern char files[REGIONS][40];
+extern char files[REGIONS][SHARED_NAME_BYTES];
 extern uint64_t heap_bytes; /* of each section, beside SECTION_BYTES */
 extern unsigned char in[LONG];
 extern unsigned char out[LONG];

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shared_name.h"
+
 #define MEMBERS 4U
 
 static const uint64_t region_id[2] = {7, 9};
@@ -247,14 +249,14 @@ static void test_formats_beyond_the_bounds_are_refused(void **state)
 /* ---- files ---- */
 
 struct file {
-	char directory[64];
-	char path[80];
-	char name[96];
+	char directory[SHARED_NAME_BYTES];
+	char path[96];
+	char name[112];
 };
 
 static void file_open(struct file *file)
 {
-	(void)snprintf(file->directory, sizeof(file->directory), "/dev/shm/vicinal-unit-XXXXXX");
+	shared_name(file->directory);
 	assert_non_null(mkdtemp(file->directory));
 	(void)snprintf(file->path, sizeof(file->path), "%s/region", file->directory);
 	(void)snprintf(file->name, sizeof(file->name), "file:%s", file->path);

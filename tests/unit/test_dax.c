@@ -19,6 +19,7 @@
 
 #include "region/dax.h"
 #include "region/member.h"
+#include "shared_name.h"
 
 #define MEMBERS 4U
 #define HUGE ((size_t)2 << 20)
@@ -30,7 +31,7 @@ static const uint64_t region_id[2] = {7, 9};
 
 /* ---- the machine ---- */
 
-static char root[64];
+static char root[SHARED_NAME_BYTES];
 static const char *forbidden; /* a device that this user may not open */
 static struct {
 	ino_t file;
@@ -170,7 +171,7 @@ static void write_text(char *path, const char *text)
 static int machine_open(void **state)
 {
 	(void)state;
-	(void)snprintf(root, sizeof(root), "/dev/shm/vicinal-unit-XXXXXX");
+	shared_name(root);
 	device_count = 0;
 	forbidden = NULL;
 	return mkdtemp(root) == NULL;

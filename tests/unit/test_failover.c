@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shared_name.h"
 #include "transport/failover.h"
 #include "transport/region_transport.h"
 #include "transport/switch.h"
@@ -509,7 +510,7 @@ static void test_failovers_of_a_liar(void **state)
 
 /* ---- the region's file is truncated ---- */
 
-static char file_path[] = "/dev/shm/vicinal-failover-XXXXXX";
+static char file_path[SHARED_NAME_BYTES];
 static int file_fd;
 
 /*
@@ -521,9 +522,9 @@ static void open_on_file(void)
 	static const uint64_t id[2] = {5, 6};
 	size_t bytes = region_size(FAKE_MEMBERS, WORLD_SECTION_BYTES);
 	struct region *regions[FAKE_ENDS];
-	char name[64];
+	char name[96];
 
-	memcpy(strrchr(file_path, '-'), "-XXXXXX", sizeof("-XXXXXX"));
+	shared_name(file_path);
 	file_fd = mkostemp(file_path, O_CLOEXEC);
 	assert_true(file_fd >= 0);
 	(void)snprintf(name, sizeof(name), "file:%s", file_path);

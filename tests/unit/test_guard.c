@@ -14,12 +14,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shared_name.h"
+
 #define MEMBERS 4U
 #define LENGTH 1000000U
 
 struct file {
-	char path[64];
-	char name[80];
+	char path[SHARED_NAME_BYTES];
+	char name[96];
 	int fd;
 };
 
@@ -28,7 +30,7 @@ static void file_open(struct file *file)
 	static const uint64_t id[2] = {3, 4};
 	size_t bytes = region_size(MEMBERS, REGION_SECTION_MIN);
 
-	(void)snprintf(file->path, sizeof(file->path), "/dev/shm/vicinal-guard-XXXXXX");
+	shared_name(file->path);
 	file->fd = mkostemp(file->path, O_CLOEXEC);
 	assert_true(file->fd >= 0);
 	(void)snprintf(file->name, sizeof(file->name), "file:%s", file->path);

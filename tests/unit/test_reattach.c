@@ -91,7 +91,7 @@ static uint64_t claim_in_file(const char *file, uint32_t slot)
 {
 	struct region *region = NULL;
 	struct region_error error;
-	char name[64];
+	char name[96];
 
 	(void)snprintf(name, sizeof(name), "file:%s", file);
 	assert_int_equal(region_attach(name, &region, &error), 0);
@@ -506,7 +506,7 @@ static void test_a_newcomer_in_its_slot(void **state)
 	struct region *mapping = NULL;
 	struct region_error error;
 	struct member *newcomer = NULL;
-	char name[64];
+	char name[96];
 
 	(void)state;
 	open_endpoints("1", "1", "1");

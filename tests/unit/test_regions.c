@@ -109,7 +109,7 @@ static void test_a_region_that_is_full(void **state)
 	struct member *members[MEMBERS];
 	struct region *region = NULL;
 	struct region_error error;
-	char name[64];
+	char name[96];
 
 	(void)state;
 	open_endpoints("1", "1", "3");

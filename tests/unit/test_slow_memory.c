@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "api/provider.h"
+#include "shared_name.h"
 
 #define MEMBERS 4U
 #define BAR "/sys/bus/pci/devices/0000:00:04.0/resource2"
@@ -21,7 +22,7 @@ struct fi_provider *fi_prov_ini(void);
 
 static double slower;
 static int measurements;
-static char bar[64]; /* the file that stands for the BAR */
+static char bar[SHARED_NAME_BYTES]; /* the file that stands for the BAR */
 
 double __wrap_member_measure(const struct member *self, double enough);
 int __real_open64(const char *path, int flags, ...);
@@ -52,7 +53,7 @@ static int machine_open(void **state)
 	size_t bytes = region_size(MEMBERS, REGION_SECTION_MIN);
 
 	(void)state;
-	(void)snprintf(bar, sizeof(bar), "/dev/shm/vicinal-unit-XXXXXX");
+	shared_name(bar);
 	int fd = mkostemp(bar, O_CLOEXEC);
 	assert_true(fd >= 0);
 	assert_int_equal(posix_fallocate(fd, 0, (off_t)bytes), 0);

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.timeout(2400)  # the first test waits for the whole bui
 
 @pytest.fixture(scope="module")
 def job(appliance: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    with new_region("context") as region:
+    with new_region() as region:
         running = Job(appliance, tmp_path_factory.mktemp("job"), region)
         try:
             began = time.monotonic()

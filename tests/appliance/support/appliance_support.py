@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from checks.leftovers import new_shared_path
+
 import vicinal
 from vicinal.mpi.environment import provider_directory
 from vicinal.region import create
@@ -181,9 +183,9 @@ class Vm(Ssh):
 
 
 @contextmanager
-def new_region(name: str) -> Iterator[Path]:
+def new_region() -> Iterator[Path]:
     """A region for guests, removed afterwards."""
-    file = Path(f"/dev/shm/vicinal-{name}-{os.getpid()}")
+    file = new_shared_path()
     create(file, for_guests=True)
     try:
         yield file

@@ -5,10 +5,10 @@ other tests of guests are in the other folders, which are long suites.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from checks.leftovers import new_shared_path
 from guest_support import BOUND, wait_until
 from guest_verify import BOTH_WAYS, Pair, verify
 from launch_support import package_path
@@ -34,8 +35,10 @@ SUPPORT = Path(__file__).parents[1] / "support"
 @pytest.fixture(scope="module")
 def directory() -> Iterator[Path]:
     # Not the test's own directory, because the paths of sockets must be short.
-    with tempfile.TemporaryDirectory(prefix="vicinal-", dir="/dev/shm") as name:
-        yield Path(name)
+    path = new_shared_path()
+    path.mkdir(mode=0o700)
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from checks.leftovers import new_shared_path
 
 from vicinal.base.errors import VicinalError
 from vicinal.cluster.nodes.container.choice import RUNTIMES
@@ -109,7 +110,7 @@ def region(path: Path, members: int = 4, section_bytes: int = 960 << 10) -> Regi
 
 
 def test_a_region_has_room_if_what_others_release_is_enough() -> None:
-    path = Path(f"/dev/shm/vicinal-check-{os.getpid()}")
+    path = new_shared_path()
     large = region(path, 512, 1 << 30)
     assert "and the region takes 512.0 GiB" in complaints(large)[0]
     assert complaints(large, Held(shared_bytes=HUGE)) == []

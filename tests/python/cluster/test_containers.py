@@ -1,7 +1,6 @@
 """Running clusters of containers: isolation of nodes, limits of nodes, and MPI jobs."""
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from checks.leftovers import new_shared_path
 from container_support import (
     GUARD_SECONDS,
     both,
@@ -37,7 +37,7 @@ def cluster(
 ) -> Iterator[ContainerCluster]:
     base = tmp_path_factory.mktemp("containers")
     shown = programs["mpich"].parent
-    region = Path(f"/dev/shm/vicinal-test-{os.getpid()}-{secrets.token_hex(6)}")
+    region = new_shared_path()
     name = f"lab{os.getpid()}"
     create(region, members=4)
     try:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import typer
+from checks.leftovers import new_shared_path
 from command_support import CHECKOUT
 
 from vicinal.command_app import build_app
@@ -56,7 +57,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_run(example: str) -> None:
-    own = REGIONS.sub(f"/dev/shm/vicinal-{os.getpid()}-", example)
+    own = REGIONS.sub(f"{new_shared_path()}_", example)
     process = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", own],
         cwd=CHECKOUT,

@@ -15,6 +15,7 @@ from xml.etree.ElementTree import Element
 
 import libvirt
 import pytest
+from checks.leftovers import new_shared_path
 from launch_support import GUARD_SECONDS, package_path, unprivileged_python
 
 from vicinal.base.errors import VicinalError
@@ -407,7 +408,7 @@ def test_without_the_binding_there_is_one_clear_error() -> None:
 
 
 def test_only_a_clusters_own_file_is_removed_from_dev_shm() -> None:
-    region = SharedRegion(f"vicinal-test-{os.getpid()}", MIB)
+    region = SharedRegion(new_shared_path().name, MIB)
     assert not remove_leftover(region)
     try:
         region.path.write_bytes(b"something else")
