@@ -8,18 +8,22 @@ import pytest
 from package_support import call, clone_for_release
 
 VERSION = "97.1.0"
+BUILD_SECONDS = 3600
+"""A guard against hangs: lintian reads 130 MB of Python packages."""
 PACKAGES = {
     *("libfabric-vicinal", "libvicinal-dev", "vicinal", "vicinal-devel", "vicinal-guest"),
     *("vicinal-slurm", "vicinal-study"),
 }
 
 
+@pytest.mark.timeout(BUILD_SECONDS + 300)
 def test_packages_are_in_the_checksums_and_in_the_list_of_components(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")  # it may name a key
     tree = clone_for_release(tmp_path_factory.mktemp("release") / "tree")
-    said = call([sys.executable, "scripts/release.py", VERSION, "--dry-run"], cwd=tree)
+    command: list[object] = [sys.executable, "scripts/release.py", VERSION, "--dry-run"]
+    said = call(command, cwd=tree, timeout=BUILD_SECONDS)
     assert "Debian's packages, the packages for RPM" in said
     out = tree / "build/releases" / VERSION
     debs, rpms = sorted(out.glob("*.deb")), sorted(out.glob("*.rpm"))

@@ -47,9 +47,8 @@ def call(command: list[object], **options: object) -> str:
         [str(each) for each in command],
         capture_output=True,
         text=True,
-        timeout=GUARD_SECONDS,
         check=False,
-        **options,  # type: ignore[call-overload]
+        **{"timeout": GUARD_SECONDS} | options,  # type: ignore[call-overload]
     )
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
     return str(done.stdout)
