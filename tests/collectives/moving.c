@@ -23,14 +23,8 @@ struct layout {
 static void layout_draw(struct layout *layout, struct step *step)
 {
 	*layout = (struct layout){.type = &step->type, .scale = 1};
-	if (step->type.basic == MPI_DATATYPE_NULL || draw_below(&step->one, 2) == 0)
+	if (!step->may_flatten || step->type.basic == MPI_DATATYPE_NULL || draw_below(&step->one, 2) == 0)
 		return;
-#ifdef OPEN_MPI
-	/* Open MPI 5.0.11 takes the counts of the root of an intercommunicator for counts of the receiver's
-	 * datatype (ompi/mca/coll/inter, scatterv). */
-	if (step->group.is_inter)
-		return;
-#endif
 	type_flat(&step->type, &layout->flat);
 	layout->type = &layout->flat;
 	layout->scale = step->type.units;

@@ -37,7 +37,8 @@ struct step {
 	int count; /* elements of a message or block */
 	int root;  /* of an intercommunicator: in the group that `own` is the greater number of */
 	bool in_place;
-	char *text; /* STEP_TEXT bytes: what runs, for messages */
+	bool may_flatten; /* ranks may pass the same values by different datatypes */
+	char *text;       /* STEP_TEXT bytes: what runs, for messages */
 };
 
 /* The names of all collective operations, the last one NULL. */
@@ -67,6 +68,13 @@ void run_reducing(struct step *step, const char *name);               /* reducin
 /* The root as this rank names it, which in an intercommunicator is not its rank. */
 int root_of(const struct step *step, bool *is_root);
 bool is_reducing(const char *name);
+
+/* known.c: faults of MPI libraries. Whether the step cannot pass with this library; then it gets MPI_LONG. */
+bool is_known_fault(const struct step *step, const char *name);
+/* Whether ranks may pass the same values by different datatypes with this library. */
+bool may_flatten(const struct step *step, const char *name);
+/* Whether a receive of any tag from the own rank cannot pass with this library. */
+extern const bool any_tag_of_itself_is_faulty;
 
 /* buffers.c: memory of the elements `from 0 to elements` of a type, with guards on both sides. */
 struct buffer {

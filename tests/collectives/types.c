@@ -18,7 +18,6 @@
 #define FORTRAN_INTEGER (ORDER | ARITHMETIC | BITWISE)
 #define FLOATING (ORDER | ARITHMETIC)
 #define NONE 0u
-
 struct basic {
 	MPI_Datatype handle;
 	const char *name;
@@ -266,6 +265,11 @@ void type_make(struct type *type, struct draw *draw)
 		make_derived(type, basic, draw);
 	else
 		type_of_basic(type, basic);
+}
+
+void type_plain(struct type *type)
+{
+	type_of_basic(type, &(struct basic)BASIC(MPI_LONG, INTEGER_KIND(long), C_INTEGER));
 }
 
 void type_free(struct type *type)

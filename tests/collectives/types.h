@@ -34,6 +34,8 @@ struct operation {
 void types_begin(void);
 /* Draws a datatype; a derived one is made for the caller. */
 void type_make(struct type *type, struct draw *draw);
+/* MPI_LONG. */
+void type_plain(struct type *type);
 void type_free(struct type *type);
 /* The predefined datatype whose values `type` consists of. Only if it has a `basic`. */
 void type_flat(const struct type *type, struct type *flat);
