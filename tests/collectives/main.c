@@ -10,7 +10,8 @@
  * middle of steps
  *
  * Options: only=NAME,NAME (collective operations), bytes=N (at most, of a block), stuck=SECONDS (of a step),
- * world (no other communicator), clocks (nodes have clocks of their own).
+ * world (no other communicator), clocks (nodes have clocks of their own), faults (what MPI libraries do wrong
+ * too, which only a library that replaces theirs can pass).
  *
  * A wrong result ends the program with status 1 and a line that begins with "wrong:". A step that takes
  * longer than 60 seconds does the same with "stuck:". `steps SEED STEP 1` repeats a step. At its end each
@@ -282,6 +283,8 @@ static void take_option(const char *option)
 		limits.world = true;
 	else if (strcmp(option, "clocks") == 0)
 		limits.one_clock = false;
+	else if (strcmp(option, "faults") == 0)
+		limits.faults = true;
 	else
 		refuse(option);
 }

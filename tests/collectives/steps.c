@@ -318,14 +318,14 @@ void step_run(const struct communicators *all, const struct limits *limits, uint
 	type_make(&step.type, &step.all);
 	if (is_reducing(name))
 		operation_make(&step.operation, &step.type, &step.all);
-	if (is_known_fault(&step, name)) {
+	if (!limits->faults && is_known_fault(&step, name)) {
 		operation_free(&step.operation);
 		type_free(&step.type);
 		type_plain(&step.type);
 		if (is_reducing(name))
 			operation_make(&step.operation, &step.type, &step.all);
 	}
-	step.may_flatten = may_flatten(&step, name);
+	step.may_flatten = limits->faults || may_flatten(&step, name);
 	step.count = choose_count(&step, limits->bytes);
 	step.in_place = draw_below(&step.all, 3) == 0 && !group->is_inter;
 	beside = draw_below(&step.all, 8); /* 0 and 1: messages; 2: a message that is handed over */

@@ -50,6 +50,7 @@ struct limits {
 	size_t bytes;     /* of a block, at most */
 	bool one_clock;   /* the ranks' nodes have one clock */
 	bool world;       /* no other communicator */
+	bool faults;      /* what MPI libraries are known to do wrong, too: see known.c */
 };
 
 void communicators_make(struct communicators *made, MPI_Comm world);
