@@ -76,13 +76,13 @@ ONE_MPI = [pytest.param(mpi, marks=long_unless(mpi == "mpich")) for mpi in MPIS]
 """For tests that hardly depend on the MPI: with Open MPI they are long tests."""
 
 
-def compile_for_each_mpi(source: Path, directory: Path) -> dict[str, Path]:
-    """Compile a file with the compiler wrapper of each MPI."""
+def compile_for_each_mpi(source: Path, directory: Path, *more: Path) -> dict[str, Path]:
+    """Compile one or more files of a program with the compiler wrapper of each MPI."""
     programs = {mpi: directory / f"ranks-{mpi}" for mpi in MPIS}
     for mpi, program in programs.items():
         prefix = mpi_prefix(mpi)
         command: list[str | Path] = [prefix / "bin" / "mpicc", "-std=gnu11", "-O1"]
-        command += ["-Wall", "-Wextra", "-Werror", "-o", program, source]
+        command += ["-Wall", "-Wextra", "-Werror", "-o", program, source, *more]
         command.append(f"-Wl,-rpath,{prefix / 'lib'}")
         subprocess.run(command, check=True)
     return programs
