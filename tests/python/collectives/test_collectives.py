@@ -3,6 +3,7 @@
 A failure prints seed and step; `collectives steps SEED STEP 1` repeats the step.
 """
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from collectives_support import COLLECTIVES, SOURCES, check_good, compile_collec
 from launch_support import MPIS, square
 
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
+from vicinal.mpi.environment import mpi_prefix
 
 NODES = 4
 SHORT_SEED, SHORT_STEPS = 27, 100
@@ -94,6 +96,41 @@ def test_rounded_sums_are_the_same_on_all_ranks_and_in_two_runs(
     first, second = (check_good(done, ranks) for done in runs)
     assert first.startswith("sums ")
     assert first == second
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("wrong", "name", "words"),
+    [
+        ("early", "barrier", "left the barrier"),
+        ("value", "bcast", "expected"),
+        ("beyond", "bcast", "no data was overwritten"),
+        ("order", "allreduce", "composition"),
+        ("nothing", "allreduce", "expected"),
+        ("idle", "scan", "stuck: "),
+    ],
+)
+def test_a_library_that_does_it_wrong_is_noticed(
+    programs: dict[str, Path],
+    cluster: EphemeralCluster,
+    tmp_path: Path,
+    wrong: str,
+    name: str,
+    words: str,
+) -> None:
+    library = tmp_path / "wrong.so"
+    source = Path(__file__).with_name("wrong_collectives.c")
+    compiler = mpi_prefix("mpich") / "bin/mpicc"
+    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-o", library, source], check=True)
+    done = run_ranks(
+        cluster,
+        programs["mpich"],
+        *("steps", 8, 0, 60, f"only={name}", "bytes=70000", "stuck=2"),
+        ranks=2,
+        variables={"LD_PRELOAD": str(library), "WRONG": wrong},
+    )
+    assert done.returncode != 0
+    assert words in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,15 @@ def compile_collectives(directory: Path) -> dict[str, Path]:
 
 
 def run_ranks(
-    cluster: EphemeralCluster, program: Path, *arguments: object, ranks: int
+    cluster: EphemeralCluster,
+    program: Path,
+    *arguments: object,
+    ranks: int,
+    variables: Mapping[str, str] | None = None,
 ) -> CompletedJob:
     """Run the program with a mode, numbers and options: see tests/collectives/main.c."""
     words = [str(program), *map(str, arguments)]
-    job = Job(words, ranks=ranks, environment=RANK_VARIABLES)
+    job = Job(words, ranks=ranks, environment={**RANK_VARIABLES, **(variables or {})})
     return launch(job, cluster, timeout=GUARD_SECONDS)
 
 
