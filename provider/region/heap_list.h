@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* heap_list.h - what heap.c and heap_blocks.c share: the list of this process's heaps. */
+#ifndef VICINAL_REGION_HEAP_LIST_H
+#define VICINAL_REGION_HEAP_LIST_H
+
+#include "region/heap.h"
+
+/* Under the lock of heap.c. */
+extern struct heap *heaps;
+void heap_unlink(struct heap *heap);
+
+/* Without the lock, after heap_unlink(). */
+void heap_dispose(struct heap *heap);
+
+#endif
