@@ -52,10 +52,7 @@ static int open_error(const char *path, enum region_kind kind, int code, struct 
 			   path, strerror(code));
 }
 
-/*
- * Check what can be wrong only with a file: its type, owner and mode, and missing backing, which
- * would fault later.
- */
+/* Check what can be wrong only with a file: its type, owner and mode. */
 static int check_file(const struct stat *status, const char *path, struct region_error *error)
 {
 	if (!S_ISREG(status->st_mode))
@@ -73,12 +70,23 @@ static int check_file(const struct stat *status, const char *path, struct region
 				   "region %s is open to other users (mode %04o), who can read and forge all "
 				   "messages: chmod 600 it, or create it again",
 				   path, (unsigned)status->st_mode & 07777U);
-	if ((uint64_t)status->st_blocks * 512 < (uint64_t)status->st_size)
-		return region_fail(error, -ENOSPC,
-				   "region %s has %llu bytes, but only %llu are backed by memory: create it "
-				   "with 'vicinal region create', which reserves them",
-				   path, (unsigned long long)status->st_size,
-				   (unsigned long long)status->st_blocks * 512);
+	return 0;
+}
+
+/* Check for missing backing, which would fault later. Sparse heaps need none yet. */
+static int check_backing(const struct region *region, const struct stat *status, struct region_error *error)
+{
+	uint64_t backed = (uint64_t)status->st_blocks * 512;
+	uint64_t needed = (uint64_t)status->st_size;
+
+	if (region->sparse_heaps)
+		needed = region_size(region->members, section_arena_end(region));
+	if (backed < needed)
+		return region_fail(
+			error, -ENOSPC,
+			"region %s needs %llu bytes, but only %llu are backed by memory: create it "
+			"with 'vicinal region create', which reserves them",
+			region->path, (unsigned long long)needed, (unsigned long long)backed);
 	return 0;
 }
 
@@ -147,8 +155,11 @@ static int map_region(struct region *region, struct region_error *error)
 				   "region %s has %zu bytes, too few for a region: create it with "
 				   "'vicinal region create'",
 				   region->path, region->bytes);
-	/* Nothing is written before the header shows that this is a region. */
-	void *base = mmap(NULL, region->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd,
+	/*
+	 * Nothing is written before the header shows that this is a region. Without MAP_NORESERVE,
+	 * hugetlbfs would set pages aside for sparse heaps too.
+	 */
+	void *base = mmap(NULL, region->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, region->fd,
 			  (off_t)region->offset);
 	if (base == MAP_FAILED)
 		return region_fail(error, -errno,
@@ -165,7 +176,7 @@ static int map_region(struct region *region, struct region_error *error)
 	if (result != 0)
 		return region_fail(error, result, "region %.*s cannot be used: %.400s", 1024, region->path,
 				   detail.text);
-	return 0;
+	return region->kind == REGION_FILE ? check_backing(region, &status, error) : 0;
 }
 
 /* Make a region that only this process maps. Pages are backed when they are first used. */

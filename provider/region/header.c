@@ -45,6 +45,7 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 	uint64_t section_bytes = shared_load_u64(&header->section_bytes);
 	uint64_t heap_bytes = shared_load_u64(&header->heap_bytes);
 	uint64_t sections_offset = shared_load_u64(&header->sections_offset);
+	uint32_t sparse_heaps = shared_load_u32(&header->sparse_heaps);
 
 	if (magic != REGION_MAGIC)
 		return region_fail(
@@ -64,6 +65,10 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 				   "its header says sections of %llu bytes, %llu of them heap, which is not "
 				   "possible: create it again",
 				   (unsigned long long)section_bytes, (unsigned long long)heap_bytes);
+	if (sparse_heaps > 1)
+		return region_fail(error, -EINVAL,
+				   "its header says %u where sparse heaps are 0 or 1: create it again",
+				   sparse_heaps);
 	if (sections_offset != REGION_SECTIONS_OFFSET(members) ||
 	    region_bytes != region_size(members, section_bytes))
 		return region_fail(error, -EINVAL, "its header contradicts itself: create it again");
@@ -77,6 +82,7 @@ int region_check_header(const struct region_header *header, size_t bytes, struct
 	region->section_bytes = section_bytes;
 	region->heap_bytes = heap_bytes;
 	region->sections_offset = sections_offset;
+	region->sparse_heaps = sparse_heaps == 1;
 	region->id[0] = shared_load_u64(&header->id[0]);
 	region->id[1] = shared_load_u64(&header->id[1]);
 	return 0;

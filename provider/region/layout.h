@@ -80,11 +80,18 @@ struct region_header {
 	shared_u64 created;         /*  56  seconds since 1970 by the creator's clock; for people */
 	shared_bytes label[64];     /*  64  job name, NUL padded; for people */
 	shared_u64 heap_bytes;      /* 128  the end of each section, multiple of REGION_PAGE */
-	shared_bytes reserved[REGION_PAGE - 136];
+	/*
+	 * 0: all bytes are reserved from the beginning. 1: pages of a heap are reserved by its
+	 * member before use, and may be given back: see region/backing.h. Only in files that no
+	 * guest maps.
+	 */
+	shared_u32 sparse_heaps; /* 136 */
+	shared_bytes reserved[REGION_PAGE - 140];
 };
 _Static_assert(sizeof(struct region_header) == REGION_PAGE, "the header is one page");
 _Static_assert(offsetof(struct region_header, label) == 64, "documented offset");
 _Static_assert(offsetof(struct region_header, heap_bytes) == 128, "documented offset");
+_Static_assert(offsetof(struct region_header, sparse_heaps) == 136, "documented offset");
 
 /*
  * One line for each slot, so that a join does not invalidate a neighbour's line.

@@ -38,6 +38,7 @@ struct region {
 	uint64_t heap_bytes;
 	uint64_t sections_offset;
 	uint32_t members;
+	bool sparse_heaps;
 	enum region_kind kind;
 	int fd;
 	atomic_uint holds;         /* calls of region_detach() to come before the call that unmaps */

@@ -288,6 +288,32 @@ static void file_write(const struct file *file, size_t bytes, bool reserved)
 	free(memory);
 }
 
+/* The same with sparse heaps. Of each section, `reserved` bytes are reserved. */
+static void file_write_sparse(const struct file *file, size_t reserved)
+{
+	const uint64_t heap_bytes = 64 * REGION_PAGE;
+	const uint64_t section_bytes = REGION_SECTION_MIN + heap_bytes;
+	size_t whole = region_size(MEMBERS, section_bytes);
+	unsigned char *memory = calloc(1, whole);
+	int fd = open(file->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_non_null(memory);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)whole), 0);
+	assert_int_equal(posix_fallocate(fd, 0, REGION_SECTIONS_OFFSET(MEMBERS)), 0);
+	for (uint32_t slot = 0; slot < MEMBERS; slot++)
+		assert_int_equal(
+			posix_fallocate(fd, (off_t)(REGION_SECTIONS_OFFSET(MEMBERS) + slot * section_bytes),
+					(off_t)reserved),
+			0);
+	assert_int_equal(region_format_heaps(memory, whole, MEMBERS, section_bytes, heap_bytes, region_id),
+			 0);
+	shared_store_u32(&((struct region_header *)(void *)memory)->sparse_heaps, 1);
+	assert_int_equal(pwrite(fd, memory, REGION_PAGE, 0), REGION_PAGE);
+	assert_int_equal(close(fd), 0);
+	free(memory);
+}
+
 static void assert_refused(const char *name, int code, const char *says)
 {
 	struct region *region = NULL;
@@ -322,6 +348,24 @@ static void test_a_good_file_is_attached(void **state)
 	assert_string_equal(region->path, file.path);
 	assert_string_equal(region->name, file.name);
 	region_detach(region);
+	file_close(&file);
+}
+
+/* Only the heaps may have no memory yet. */
+static void test_a_file_with_sparse_heaps(void **state)
+{
+	struct file file;
+	struct region *region = NULL;
+	struct region_error error;
+
+	(void)state;
+	file_open(&file);
+	file_write_sparse(&file, REGION_SECTION_MIN);
+	assert_int_equal(region_attach(file.name, &region, &error), 0);
+	assert_true(region->sparse_heaps);
+	region_detach(region);
+	file_write_sparse(&file, REGION_SECTION_MIN - REGION_PAGE);
+	assert_refused(file.name, -ENOSPC, "backed by memory");
 	file_close(&file);
 }
 
@@ -411,6 +455,7 @@ int main(void)
 		cmocka_unit_test(test_random_headers_never_reach_beyond_the_mapping),
 		cmocka_unit_test(test_formats_beyond_the_bounds_are_refused),
 		cmocka_unit_test(test_a_good_file_is_attached),
+		cmocka_unit_test(test_a_file_with_sparse_heaps),
 		cmocka_unit_test(test_files_that_cannot_be_regions_are_refused),
 		cmocka_unit_test(test_a_file_of_another_user_is_refused),
 		cmocka_unit_test(test_a_file_that_others_may_open_is_refused),

@@ -16,6 +16,7 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct region_header, sections_offset), 48);
 	assert_int_equal(offsetof(struct region_header, created), 56);
 	assert_int_equal(offsetof(struct region_header, heap_bytes), 128);
+	assert_int_equal(offsetof(struct region_header, sparse_heaps), 136);
 	assert_int_equal(offsetof(struct section_header, nonce), 0);
 	assert_int_equal(offsetof(struct section_header, epoch), 8);
 	assert_int_equal(offsetof(struct section_header, liveness), 12);

@@ -59,10 +59,10 @@ def _file(state: RegionState) -> Iterator[Finding]:
             f"run `chmod 600 {path}` if you trust what other users may have written",
             fault=True,
         )
-    if state.reserved_bytes < state.header.region_bytes:
+    if state.reserved_bytes < state.header.first_bytes:
         yield Finding(
             f"{path} has only {show_size(state.reserved_bytes)} of "
-            f"{show_size(state.header.region_bytes)} reserved, "
+            f"{show_size(state.header.first_bytes)} reserved, "
             "so a member's access may end the member with SIGBUS",
             "remove the region and create it again with `vicinal region create`, which reserves "
             "all of it",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.region.filesystem import MAP_WHOLE
 from vicinal.region.geometry import VERDICT_BYTES, slot_offset, verdicts_offset
 from vicinal.region.inspection import Connection, Member, RegionState, inspect
 from vicinal.region.records import SLOT
@@ -180,7 +181,7 @@ def _write(path: str | os.PathLike[str] | int, offset: int, words: dict[int, int
         ) from error
     try:
         _, within = SLOT.fields["requested_route"]
-        with mmap.mmap(fd, 0) as memory, memoryview(memory) as every:
+        with mmap.mmap(fd, 0, flags=MAP_WHOLE) as memory, memoryview(memory) as every:
             for slot, word in words.items():
                 start = offset + slot_offset(slot) + within
                 with every[start : start + 8] as part, part.cast("Q") as target:
@@ -282,7 +283,7 @@ def mark_dead(region: Path, hostname: str) -> list[int]:
     first = state.offset + verdicts_offset(state.header.members)
     with (
         region.open("r+b") as file,
-        mmap.mmap(file.fileno(), 0) as memory,
+        mmap.mmap(file.fileno(), 0, flags=MAP_WHOLE) as memory,
         memoryview(memory) as every,
     ):
         for member in members:

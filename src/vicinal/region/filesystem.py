@@ -1,9 +1,16 @@
 """The type and the free space of the filesystem that holds a file."""
 
+import mmap
 import os
 from pathlib import Path
 
 MEMORY_FILESYSTEMS = ("tmpfs", "hugetlbfs")
+SPARSE_FILESYSTEMS = (*MEMORY_FILESYSTEMS, "btrfs", "ext4", "xfs")
+"""Filesystems that reserve parts of a file, and take them back."""
+
+MAP_WHOLE = mmap.MAP_SHARED | 0x4000  # MAP_NORESERVE, for which Python has no name before 3.13
+"""Flags for mapping a whole region. Hugetlbfs then sets no pages aside for sparse heaps."""
+
 _MEMORY = Path("/proc/meminfo")
 
 

@@ -39,6 +39,7 @@ HEADER_FIELDS = {
     "created": ("<u8", 56),
     "label": ("V64", 64),
     "heap_bytes": ("<u8", 128),
+    "sparse_heaps": ("<u4", 136),
 }
 """Type in numpy's notation, and offset, of each field of the header, which is one page long."""
 LABEL_BYTES = 64
@@ -83,6 +84,11 @@ def section_offset(slot: int, members: int, section_bytes: int) -> int:
 def region_bytes(members: int, section_bytes: int) -> int:
     """Bytes of the whole region."""
     return section_offset(members, members, section_bytes)
+
+
+def first_bytes(members: int, section_bytes: int, heap_bytes: int) -> int:
+    """Bytes of a region without its heaps: what is reserved at first if the heaps are sparse."""
+    return region_bytes(members, section_bytes - heap_bytes)
 
 
 def credits_offset(members: int) -> int:

@@ -37,6 +37,14 @@ class Header:
     id: str
     created: datetime
     label: str
+    sparse_heaps: bool = False
+    """Whether pages of heaps are reserved only when they are used."""
+
+    @property
+    def first_bytes(self) -> int:
+        """Bytes of the region that were reserved when it was created."""
+        heap_bytes = self.heap_bytes if self.sparse_heaps else 0
+        return layout.first_bytes(self.members, self.section_bytes, heap_bytes)
 
 
 @dataclass(frozen=True)
@@ -298,7 +306,10 @@ class _Reader:
                 "install the Vicinal that created the region, or remove the region and create it "
                 "again",
             )
+        sparse_heaps = int(raw["sparse_heaps"])
         fault = layout.section_fault(members, section_bytes, heap_bytes)
+        if sparse_heaps > 1:
+            fault = f"{sparse_heaps} for sparse heaps: 0 and 1 are possible"
         if fault:
             raise VicinalError(f"the header of region {self.path} says {fault}", _ANEW)
         if (
@@ -320,6 +331,7 @@ class _Reader:
             bytes(raw["id"]).hex(),
             datetime.fromtimestamp(min(int(raw["created"]), 253402300799), UTC),
             _text(bytes(raw["label"])),
+            bool(sparse_heaps),
         )
 
     def _members(self, patience: float) -> tuple[Member, ...]:
