@@ -194,6 +194,14 @@ uint32_t extents_length(const struct extents *extents, uint32_t first)
 	return (length & (TAKEN | FIRST)) == (TAKEN | FIRST) ? length & LENGTH : 0;
 }
 
+uint32_t extents_before(const struct extents *extents, uint32_t end, bool *taken)
+{
+	uint32_t length = extents->tags[end - 1].length;
+
+	*taken = (length & TAKEN) != 0;
+	return length & LENGTH;
+}
+
 /* The length of the free extent that begins at `first`; 0 if there is none. */
 static uint32_t free_at(const struct extents *extents, uint32_t first)
 {

@@ -66,4 +66,7 @@ bool extents_resize(struct extents *extents, uint32_t first, uint32_t pages);
 /* The number of pages of the allocated extent that begins at `first`; 0 if none begins there. */
 uint32_t extents_length(const struct extents *extents, uint32_t first);
 
+/* The number of pages of the extent, allocated or free, that ends before page `end` (not 0). */
+uint32_t extents_before(const struct extents *extents, uint32_t end, bool *taken);
+
 #endif
