@@ -14,7 +14,7 @@
 static void before_fork(void)
 {
 	leave_lock();
-	heaps_lock();
+	heaps_before_fork();
 	process_offers_lock();
 	guard_lock();
 }

@@ -11,7 +11,9 @@
 /*
  * All heaps of the process: heaps of open endpoints, and heaps of closed endpoints that still have
  * blocks. The mutex guards the list and everything in it except the bounds of a heap. No function
- * that allocates or takes another lock is called with the mutex held.
+ * that allocates or takes another lock is called with the mutex held. It is not held while pages of
+ * a block are reserved or given back: the block is allocated meanwhile, so its heap stays and no
+ * other thread touches its pages.
  */
 struct heap *heaps;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -28,6 +30,17 @@ void heaps_unlock(void)
 	(void)pthread_mutex_unlock(&mutex);
 }
 
+void heaps_before_fork(void)
+{
+	heaps_lock();
+	/*
+	 * A hole in a file of huge pages takes the child's private copies of the pages too. Elsewhere
+	 * it takes only shared pages.
+	 */
+	for (struct heap *heap = heaps; heap != NULL; heap = heap->next)
+		heap->backing.keeps = heap->backing.keeps || heap->backing.unit > 1;
+}
+
 /*
  * A forked child shares the mapping of the region, but it must not share the memory that the
  * application allocated: a write of the child would change the parent's data. So the child gets
@@ -35,7 +48,7 @@ void heaps_unlock(void)
  */
 static void make_private(const struct heap *heap)
 {
-	off_t offset = heap->base - heap->region->base;
+	off_t offset = (off_t)heap->region->offset + (heap->base - heap->region->base);
 	const int access = PROT_READ | PROT_WRITE;
 
 	if (mmap(heap->base, heap->bytes, access, MAP_PRIVATE | MAP_FIXED, heap->region->fd, offset) !=
@@ -82,6 +95,9 @@ int heap_open(struct heap **opened, const struct member *occupant, struct region
 	*opened = NULL;
 	if (region->heap_bytes == 0)
 		return 0;
+	/* A guest cannot reserve pages on its host. No creator combines the two. */
+	if (region->sparse_heaps && region->kind != REGION_FILE)
+		return 0;
 	struct heap *heap = calloc(1, sizeof(*heap));
 	uint64_t offset = section_arena_end(region);
 	unsigned char *base = region_section(region, occupant->slot) + offset;
@@ -125,8 +141,22 @@ void heap_unlink(struct heap *heap)
 		}
 }
 
+bool heap_is_ours(const struct heap *heap)
+{
+	uint64_t claim = shared_load_u64(&region_slot(heap->region, heap->slot)->claim);
+
+	return !heap->inherited && (uint32_t)(claim >> 32) == heap->epoch && (uint32_t)claim != SLOT_FREE;
+}
+
+void heap_give_all_back(const struct heap *heap)
+{
+	if (heap->backing.reserved != 0 && !heap->backing.keeps && heap_is_ours(heap))
+		(void)backing_punch(&heap->backing, 0, heap->backing.pages);
+}
+
 void heap_dispose(struct heap *heap)
 {
+	backing_close(&heap->backing);
 	extents_close(&heap->extents);
 	free(heap);
 }
@@ -178,6 +208,8 @@ void heap_leave(struct heap *heap, struct member *member)
 		heap->member = member;
 	}
 	heaps_unlock();
+	if (empty)
+		heap_give_all_back(heap);
 	if (!holds)
 		member_leave(member);
 	if (empty)

@@ -14,6 +14,7 @@
 #ifndef VICINAL_REGION_HEAP_H
 #define VICINAL_REGION_HEAP_H
 
+#include "region/backing.h"
 #include "region/extents.h"
 #include "region/member.h"
 
@@ -32,6 +33,9 @@ struct heap {
 	bool settled;                  /* there are no late writers */
 	struct member *member;         /* set when the endpoint was closed while there were blocks */
 	struct extents extents;        /* in pages from `base` */
+	struct backing backing;        /* of the same pages */
+	uint64_t next_try;             /* monotonic_now() until which `refused` pages are not tried again */
+	uint32_t refused;              /* that the file system had no room for; 0: none */
 	uint32_t handed;               /* no page from this one on was ever handed out */
 	bool open;                     /* its endpoint is open */
 	bool shared;                   /* heap_allocate_shared() may use it */
@@ -97,8 +101,9 @@ void heap_leave(struct heap *heap, struct member *member);
 
 /*
  * Allocate at least `bytes` bytes at a multiple of `alignment`, a power of two; cleared if `zero`.
- * Returns NULL if there is no room, if this process is a forked child, or if a member may still be
- * writing for a former occupant of the slot (late_writers.h).
+ * Returns NULL if there is no room in the heap or in the region's file system, if this process is a
+ * forked child, or if a member may still be writing for a former occupant of the slot
+ * (late_writers.h).
  */
 void *heap_allocate(struct heap *heap, size_t bytes, size_t alignment, bool zero);
 /* The same from any shared heap. */
@@ -125,11 +130,12 @@ bool heap_release(void *address);
 uint64_t heap_used(const struct heap *heap);
 
 /*
- * For fork.c: between lock and unlock, no other thread is in a function of this file.
- * heaps_after_fork() is called with the lock held in the child, where the heaps belong to the
- * parent.
+ * For fork.c: between lock and unlock, no other thread changes the state of this file.
+ * heaps_before_fork() also locks. heaps_after_fork() is called with the lock held in the child,
+ * where the heaps belong to the parent.
  */
 void heaps_lock(void);
+void heaps_before_fork(void);
 void heaps_unlock(void);
 void heaps_after_fork(void);
 

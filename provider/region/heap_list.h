@@ -12,4 +12,10 @@ void heap_unlink(struct heap *heap);
 /* Without the lock, after heap_unlink(). */
 void heap_dispose(struct heap *heap);
 
+/* Does the slot, and with it the heap, still belong to this heap's member? */
+bool heap_is_ours(const struct heap *heap);
+
+/* Give all pages back. Call before the member leaves: afterwards the pages are a successor's. */
+void heap_give_all_back(const struct heap *heap);
+
 #endif
