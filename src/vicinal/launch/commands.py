@@ -76,9 +76,9 @@ def run(
         typer.Option(
             metavar="region[:SIZE]",
             help="Place allocations of 64K and more in the region, so that large messages can "
-            "be copied once. SIZE, 256M by default, is reserved for each of two endpoints of a "
-            "rank. Any rank can then overwrite the data of other ranks: use it only for ranks "
-            "that trust each other.",
+            "be copied once. SIZE, 256M by default, is the most that an endpoint takes, and is "
+            "reserved when it is used. Any rank can then overwrite the data of other ranks: use it "
+            "only for ranks that trust each other.",
         ),
     ] = None,
     timeout: Annotated[

@@ -28,6 +28,7 @@ from vicinal.base.signals import Ended, signals_raise
 from vicinal.launch.host_files import HostFiles, take_away_left_behind
 from vicinal.mpi.traffic import job_traffic
 from vicinal.region import create, inspect
+from vicinal.region.heap_size import default_heap
 
 MARK = "vicinal-host "
 
@@ -51,7 +52,8 @@ class HostRequest:
     """Whether the job has a region."""
     members: int
     section_bytes: int
-    heap_bytes: int
+    heap_bytes: int | None
+    """None: the default."""
     label: str
     files: dict[str, str] = field(default_factory=dict)
     """Text by name, of the job's input files."""
@@ -131,11 +133,16 @@ def _prepare(request: HostRequest, made: HostFiles) -> None:
     if request.files:
         made.write(request.files)
     if request.region and not made.region.exists():
+        heap_bytes = request.heap_bytes
+        if heap_bytes is None:
+            heap_bytes = default_heap(
+                request.members, request.section_bytes, directory=made.region.parent
+            )
         create(
             made.region,
             members=request.members,
             section_bytes=request.section_bytes,
-            heap_bytes=request.heap_bytes,
+            heap_bytes=heap_bytes,
             label=request.label,
         )
 

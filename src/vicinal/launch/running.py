@@ -33,6 +33,7 @@ from vicinal.mpi.traffic import JobTraffic, job_traffic
 from vicinal.mpi.variables import JOB, new_job_number
 from vicinal.region import RegionState, create, inspect
 from vicinal.region.creation import LABEL_BYTES, default_members
+from vicinal.region.heap_size import default_heap
 
 REGION_PREFIX = "region-"
 """Prefix of the names of regions in a cluster's exchange."""
@@ -230,11 +231,15 @@ class RunningJob(StartedJob):
         made = self._cluster.exchange / name
         if made not in self._made:
             self._made.append(made)
+            members = self.job.members or default_members(self.job.ranks)
+            section_bytes = self.job.section_bytes
             create(
                 made,
-                members=self.job.members or default_members(self.job.ranks, heap=self.job.heap),
-                section_bytes=self.job.section_bytes,
-                heap_bytes=self.job.heap_bytes if self.job.heap else 0,
+                members=members,
+                section_bytes=section_bytes,
+                heap_bytes=self.job.heap_bytes
+                if self.job.heap
+                else default_heap(members, section_bytes, directory=made.parent),
                 label=self.job.label or job_label(Path(self.job.program[0])),
             )
         return f"file:{self._cluster.job_paths.exchange}/{name}"

@@ -8,6 +8,9 @@ from vicinal.base.sizes import show_size
 from vicinal.mpi.environment import check_region_name
 from vicinal.region import inspect
 
+_LEAST_HEAP = 1 << 20
+"""Smaller heaps are not meant for a program's allocations, of which the least have 64K."""
+
 
 def region_path(region: str) -> Path:
     """Return the file behind a region's name. Raises VicinalError for a guest's device."""
@@ -49,11 +52,12 @@ def check_heap(path: Path, wanted: int | None, *, of_cluster: bool = False) -> N
     """Raise VicinalError if a region has no heaps, or heaps of another size than `wanted` (None:
     any)."""
     there = inspect(path, patience=0).header.heap_bytes
-    if there == 0:
+    if there < _LEAST_HEAP:
         create = f"create the region with `vicinal region create {path} --heap SIZE`"
         if of_cluster:
             create = "set region.heap in the cluster's file, and run `vicinal up`"
-        raise VicinalError(f"the region {path} has no heap", f"{create}, or leave out --heap")
+        what = f"heaps of only {show_size(there)}" if there else "no heap"
+        raise VicinalError(f"the region {path} has {what}", f"{create}, or leave out --heap")
     if wanted not in (None, there):
         raise VicinalError(
             f"the region {path} has heaps of {show_size(there)}",

@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from vicinal.base.sizes import parse_size, show_size
-from vicinal.region import checking, creation, inspection
+from vicinal.region import checking, creation, geometry, inspection
 from vicinal.region.filesystem import advice, filesystem_type
+from vicinal.region.heap_size import default_heap
 
 PATIENCE = 3.0
 """Seconds in which members in other virtual machines must show that they are alive."""
@@ -56,13 +57,15 @@ def create(
         ),
     ] = "964K",
     heap: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="SIZE",
-            help="Bytes for the application's memory of each member, beside its section. The "
-            "command reserves this memory now, for every member slot.",
+            help="Bytes for the application's memory of each member, beside its section; 0: none. "
+            "Members reserve this memory when they use it; with --for-guests, --for-nvdimm or "
+            "--existing the command reserves it now. Default on tmpfs: 64M, less with more than 64 "
+            "members; for guests: what the file's length leaves over.",
         ),
-    ] = "0",
+    ] = None,
     label: Annotated[str, typer.Option(help="A name that `show` prints, such as the job's.")] = "",
     for_guests: Annotated[
         bool,
@@ -83,12 +86,21 @@ def create(
         typer.Option("--existing", help="Write into an existing file, such as QEMU's."),
     ] = False,
 ) -> None:
-    """Create a region that only its owner can read, with all of its memory reserved."""
+    """Create a region that only its owner can read, with its memory for messages reserved."""
+    section_bytes = parse_size(section_size)
     region = creation.create(
         path,
         members=members,
-        section_bytes=parse_size(section_size),
-        heap_bytes=parse_size(heap),
+        section_bytes=section_bytes,
+        heap_bytes=_heap_bytes(
+            heap,
+            path,
+            members,
+            section_bytes,
+            existing,
+            for_guests=for_guests,
+            for_nvdimm=for_nvdimm,
+        ),
         label=label,
         for_guests=for_guests,
         for_nvdimm=for_nvdimm,
@@ -97,7 +109,23 @@ def create(
     unwise = advice(region.path, filesystem_type(region.path.stat().st_dev))
     if unwise:
         typer.echo(f"vicinal: warning: {unwise}", err=True)
-    typer.echo(f"created {region.name}: {members} members, {show_size(region.region_bytes)}")
+    heaps = (
+        f", and heaps of {show_size(region.heap_bytes)} that take memory when they are used"
+        if region.sparse_heaps
+        else ""
+    )
+    typer.echo(f"created {region.name}: {members} members, {show_size(region.first_bytes)}{heaps}")
+
+
+def _heap_bytes(
+    text: str | None, path: Path, members: int, section_bytes: int, existing: bool, **fits: bool
+) -> int:
+    if text is not None:
+        return parse_size(text)
+    possible = geometry.section_fault(members, section_bytes) is None
+    if existing or not possible:  # create() says what is wrong
+        return 0
+    return default_heap(members, section_bytes, directory=path.absolute().parent, **fits)
 
 
 @commands.command()
@@ -152,7 +180,7 @@ def _header_table(state: inspection.RegionState) -> Table:
         "created": header.created.astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
         "format": f"version {header.version}",
         "members": f"{header.members} slots, {show_size(header.section_bytes)} each",
-        "heap": f"{show_size(header.heap_bytes)} of each" if header.heap_bytes else "none",
+        "heap": _heap_text(header),
         "size": f"{show_size(header.region_bytes)}, {show_size(state.reserved_bytes)} reserved",
         **({"begins at": f"{show_size(state.offset)}, a memory module"} if state.offset else {}),
         "owner": f"{creation.user_name(state.owner)}, mode {state.mode:04o}",
@@ -161,6 +189,13 @@ def _header_table(state: inspection.RegionState) -> Table:
     for name, value in rows.items():
         table.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
     return table
+
+
+def _heap_text(header: inspection.Header) -> str:
+    if not header.heap_bytes:
+        return "none"
+    reserved = "reserved when used" if header.sparse_heaps else "reserved"
+    return f"{show_size(header.heap_bytes)} of each, {reserved}"
 
 
 def _member_table(state: inspection.RegionState) -> Table:

@@ -17,7 +17,7 @@ from typing import Self
 from vicinal.base.errors import VicinalError, describe_os_error
 from vicinal.base.sizes import show_size
 from vicinal.region import geometry as layout
-from vicinal.region.filesystem import filesystem_type, room
+from vicinal.region.filesystem import MAP_WHOLE, SPARSE_FILESYSTEMS, filesystem_of, room
 from vicinal.region.locks import is_locked
 
 DEFAULT_MEMBERS = 16
@@ -44,6 +44,14 @@ class Region:
     """Bytes for each member, its heap included."""
     heap_bytes: int
     region_bytes: int
+    sparse_heaps: bool = False
+    """Whether members reserve the memory of heaps when they use it."""
+
+    @property
+    def first_bytes(self) -> int:
+        """Bytes that were reserved when the region was created."""
+        heap_bytes = self.heap_bytes if self.sparse_heaps else 0
+        return layout.first_bytes(self.members, self.section_bytes, heap_bytes)
 
     @property
     def name(self) -> str:
@@ -61,13 +69,13 @@ class Region:
         self.remove()
 
 
-def default_members(ranks: int, *, heap: bool = False) -> int:
+def default_members(ranks: int, *, reserved_heaps: bool = False) -> int:
     """Return the number of member slots for a region of `ranks` ranks, with a few spare slots.
 
-    With heaps there are no spare slots, because each slot reserves the memory of its heap. The
-    result is never more than a region's maximum, which may leave one slot for each rank.
+    There are no spare slots if each slot reserves the memory of its heap, as in files for guests.
+    The result is never more than a region's maximum, which may leave one slot for each rank.
     """
-    if heap:
+    if reserved_heaps:
         return min(layout.MEMBERS_MAX, _ENDPOINTS_A_RANK * ranks)
     return min(layout.MEMBERS_MAX, max(_LEAST_MEMBERS, _ENDPOINTS_A_RANK * ranks + 2))
 
@@ -83,14 +91,17 @@ def create(
     for_nvdimm: bool = False,
     existing: bool = False,
 ) -> Region:
-    """Create a region of `members` slots, which only its owner can read, with all memory reserved.
+    """Create a region of `members` slots, which only its owner can read, with its memory reserved.
 
     Each member gets `section_bytes` for its messages, and behind them a heap of `heap_bytes` for
-    its application's memory. `for_guests` makes the file's length a power of two, as QEMU's ivshmem
-    device requires. `for_nvdimm` makes the file a memory module (see vicinal.region.module), which
-    a guest finds as /dev/dax; members on this host may use the file, too. `existing` writes the
-    region into an existing file, such as the file that QEMU created for its device; the file keeps
-    its length, and the beginning of a memory module stays.
+    its application's memory. Members reserve the memory of heaps when they use it, except in files
+    for guests, which cannot: there it is reserved now.
+
+    `for_guests` makes the file's length a power of two, as QEMU's ivshmem device requires.
+    `for_nvdimm` makes the file a memory module (see vicinal.region.module), which a guest finds as
+    /dev/dax; members on this host may use the file, too. `existing` writes the region into an
+    existing file, such as the file that QEMU created for its device; the file keeps its length,
+    and the beginning of a memory module stays.
 
     Raises VicinalError if the file exists (or, with `existing`, does not), if it cannot be created
     or written, if there is no room, or if a size is out of bounds. No new file is left behind then.
@@ -108,17 +119,23 @@ def create(
         )
     section_bytes += heap_bytes
     size = _checked_size(members, section_bytes, heap_bytes, label)
+    lasting = existing or for_guests or for_nvdimm
     fd = _open_existing(file, size) if existing else _open_new(file)
     try:
+        page = max(os.fstat(fd).st_blksize, layout.PAGE)
         if existing:
             length = os.fstat(fd).st_size
             start = _region_offset(fd, length)
         else:
-            page = max(os.fstat(fd).st_blksize, layout.PAGE)
             length = _file_length(page, file, size, for_guests, for_nvdimm)
             start = 0
-        _reserve(fd, file, length)
-        region = Region(file, os.urandom(16).hex(), members, section_bytes, heap_bytes, size)
+        filesystem = filesystem_of(fd)
+        sparse = _can_be_sparse(heap_bytes, lasting, filesystem)
+        region = Region(
+            file, os.urandom(16).hex(), members, section_bytes, heap_bytes, size, sparse
+        )
+        parts = _parts(region, page, length) if sparse else [(0, length)]
+        _reserve(fd, file, filesystem, length, parts)
         if for_nvdimm:
             start = _write_info(fd, length)
         _write(fd, region, label, start, length)
@@ -156,10 +173,14 @@ def check_creation(
         raise _cannot("create", path, error) from error
     page = max(directory.st_blksize, layout.PAGE)
     length = _file_length(page, path, size, for_guests, for_nvdimm)
-    filesystem = filesystem_type(directory.st_dev)
+    filesystem = filesystem_of(path.parent)
     free = room(path.parent, filesystem, *released)
-    if length > free:
-        raise _no_room(path, filesystem, length, free)
+    taken = length
+    if _can_be_sparse(heap_bytes, for_guests or for_nvdimm, filesystem):
+        region = Region(path, "", members, section_bytes + heap_bytes, heap_bytes, size)
+        taken = sum(part for _, part in _parts(region, page, length))
+    if taken > free:
+        raise _no_room(path, filesystem, taken, free)
 
 
 def file_bytes(
@@ -277,20 +298,44 @@ def _file_length(page: int, file: Path, size: int, for_guests: bool, for_nvdimm:
     return layout.round_up(size, page)
 
 
-def _reserve(fd: int, file: Path, length: int) -> None:
-    """Allocate the whole file now, so that no later access of a member faults."""
-    status = os.fstat(fd)
-    filesystem = filesystem_type(status.st_dev)
+def _can_be_sparse(heap_bytes: int, lasting: bool, filesystem: str) -> bool:
+    """Whether members can reserve the memory of their heaps later. `lasting`: the file is for
+    guests, whose accesses fault if the host has no memory left."""
+    return heap_bytes > 0 and not lasting and filesystem in SPARSE_FILESYSTEMS
+
+
+def _parts(region: Region, page: int, length: int) -> list[tuple[int, int]]:
+    """Return offset and length of each part of the file that has no heap, in whole pages."""
+    tables = layout.sections_offset(region.members)
+    section = region.section_bytes - region.heap_bytes
+    parts: list[tuple[int, int]] = [(0, layout.round_up(tables, page))]
+    for slot in range(region.members):
+        start = layout.section_offset(slot, region.members, region.section_bytes)
+        end = min(length, layout.round_up(start + section, page))
+        start = max(start // page * page, sum(parts[-1]))
+        if start < end:
+            parts.append((start, end - start))
+    return parts
+
+
+def _reserve(
+    fd: int, file: Path, filesystem: str, length: int, parts: list[tuple[int, int]]
+) -> None:
+    """Give the file its length and allocate `parts` now, so that no access of a member faults."""
+    taken = sum(part for _, part in parts)
     free = room(file.parent, filesystem)
-    missing = length - status.st_blocks * 512
+    missing = taken - os.fstat(fd).st_blocks * 512
     # Check the free space first, because filling a tmpfs or the memory would harm other processes.
     if missing > free:
-        raise _no_room(file, filesystem, length, free)
+        raise _no_room(file, filesystem, taken, free)
     try:
-        os.posix_fallocate(fd, 0, length)
+        if os.fstat(fd).st_size < length:
+            os.ftruncate(fd, length)
+        for start, part in parts:
+            os.posix_fallocate(fd, start, part)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM):
-            raise _no_room(file, filesystem, length, free) from error
+            raise _no_room(file, filesystem, taken, free) from error
         if error.errno == errno.EFBIG:
             raise VicinalError(
                 f"{file} would have {show_size(length)}, more than this process's limit for files",
@@ -329,13 +374,14 @@ def _write(fd: int, region: Region, label: str, start: int, length: int) -> None
             "id": bytes.fromhex(region.id),
             "section_bytes": region.section_bytes,
             "heap_bytes": region.heap_bytes,
+            "sparse_heaps": region.sparse_heaps,
             "sections_offset": layout.sections_offset(region.members),
             "created": int(time.time()),
             "label": label.encode(errors="replace"),
         }
     )
     # A mapping instead of write(), which hugetlbfs does not support.
-    with mmap.mmap(fd, length - start, offset=start) as memory:
+    with mmap.mmap(fd, length - start, flags=MAP_WHOLE, offset=start) as memory:
         memory[0:8] = bytes(8)
         _clear(memory, region)
         memory[8 : layout.PAGE] = header[8:]

@@ -11,6 +11,15 @@ SPARSE_FILESYSTEMS = (*MEMORY_FILESYSTEMS, "btrfs", "ext4", "xfs")
 MAP_WHOLE = mmap.MAP_SHARED | 0x4000  # MAP_NORESERVE, for which Python has no name before 3.13
 """Flags for mapping a whole region. Hugetlbfs then sets no pages aside for sparse heaps."""
 
+_MAGIC = {
+    0x01021994: "tmpfs",
+    0x958458F6: "hugetlbfs",
+    0x9123683E: "btrfs",
+    0xEF53: "ext4",
+    0x58465342: "xfs",
+}
+"""From linux/magic.h. Older relatives of ext4 have its number."""
+
 _MEMORY = Path("/proc/meminfo")
 
 
@@ -23,6 +32,31 @@ def filesystem_type(device: int) -> str:
         if mount.split()[2] == wanted:
             return source.split()[0]
     return "unknown"
+
+
+def filesystem_of(file: int | Path) -> str:
+    """Return the type of the filesystem of a directory or an open file, or 'unknown'.
+
+    The mount may be in another mount namespace, as those of a job's nodes are.
+    """
+    status = os.fstat(file) if isinstance(file, int) else file.stat()
+    found = filesystem_type(status.st_dev)
+    return _type_by_magic(file) if found == "unknown" else found
+
+
+def _type_by_magic(file: int | Path) -> str:
+    import ctypes  # loaded here, because only regions in another mount namespace need it
+
+    fd = file if isinstance(file, int) else os.open(file, os.O_PATH | os.O_CLOEXEC)
+    try:
+        buffer = ctypes.create_string_buffer(256)  # struct statfs begins with f_type
+        if ctypes.CDLL(None).fstatfs(fd, buffer) != 0:
+            return "unknown"
+    finally:
+        if fd != file:
+            os.close(fd)
+    magic = ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
+    return _MAGIC.get(magic, "unknown")
 
 
 def advice(path: Path, filesystem: str) -> str | None:

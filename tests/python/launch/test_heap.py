@@ -32,6 +32,7 @@ from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
+from vicinal.mpi.job_region import check_heap
 from vicinal.mpi.preloading import (
     HEAP_FILE,
     MPI_FILE,
@@ -160,6 +161,39 @@ def test_a_region_without_heaps_is_told_once(
     assert (result.stdout, result.stderr) == ("ok heapless\n", "")
 
 
+def test_a_full_filesystem_is_a_full_heap(
+    release: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The region's tmpfs has room for a part of the heap: allocations go elsewhere, and no access
+    faults."""
+    script = """
+import subprocess, sys
+from vicinal import region
+made = region.create(sys.argv[1], members=4, heap_bytes=64 << 20)
+done = subprocess.run([sys.argv[2], "full"], check=False)
+print(done.returncode, region.inspect(sys.argv[1]).reserved_bytes - made.first_bytes < 1 << 20)
+"""
+    enter = ["unshare", "--mount", "--propagation", "private"]
+    if os.geteuid() != 0:
+        enter += ["--user", "--map-root-user"]
+    mount = 'mount -t tmpfs -o size=20M vicinal-test "$1" && exec "$2" -c "$3" "$1/region" "$4"'
+    file = tmp_path / "region"
+    program = release / "tests/heap/preloaded"
+    result = subprocess.run(
+        [*enter, *("sh", "-c", mount, "sh", tmp_path, sys.executable, script, program)],
+        env=environment | {"VICINAL_REGION": f"file:{file}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=GUARD_SECONDS,
+    )
+    assert result.stdout.splitlines() == ["ok full", "0 True"], result
+    (line,) = result.stderr.splitlines()
+    assert "warning: there is no room for" in line
+    assert str(file) in line
+    assert "remove files" in line
+
+
 @pytest.mark.parametrize(
     ("value", "good"), [("65536", True), ("64k", True), ("0", False), ("-1", False), ("1T", False)]
 )
@@ -247,6 +281,18 @@ def test_arrays_of_numpy_lie_in_the_region(
     assert sorted(result.stdout.splitlines()) == expected
 
 
+@pytest.mark.parametrize("heap", [False, True])
+def test_heaps_of_a_job_take_no_memory_at_first(heap: bool) -> None:
+    """Every job's region has heaps; --heap only sets their size. Its tmpfs is mounted elsewhere."""
+    job = Job(["/bin/sleep", "600"], ranks=2, mpi="mpich", heap=heap, heap_bytes=1 << 40)
+    with EphemeralCluster(2) as nodes, RunningJob(job, nodes):
+        (file,) = nodes.exchange.glob("region*")
+        state = region.inspect(file)
+    assert state.header.heap_bytes == (1 << 40 if heap else 64 * MIB)
+    assert state.header.sparse_heaps
+    assert state.reserved_bytes < state.header.first_bytes + MIB
+
+
 def test_without_the_option_nothing_is_preloaded(vicinal: Vicinal, tmp_path: Path) -> None:
     script = tmp_path / "where.py"
     script.write_text(WHERE)
@@ -274,7 +320,7 @@ def test_what_was_preloaded_stays(vicinal: Vicinal, release: Path) -> None:
         (("--heap", "region:much"), "not a size"),
         (("--heap", "region:0"), "0 bytes"),
         (("--heap", "region:5000"), "such as 8 KiB"),
-        (("--heap", "region:900G"), "lower --members, --section-size or --heap"),
+        (("--heap", "region:1025G"), "up to 1024G"),
         (("--heap", "region", "--path", "network"), "no region for a heap"),
     ],
 )
@@ -289,6 +335,11 @@ def test_a_given_region_must_have_heaps(vicinal: Vicinal, region_path: Path) -> 
     line = error_line(vicinal(*given, "--heap", "region", "/bin/true"))
     assert "has no heap" in line
     assert f"vicinal region create {region_path} --heap" in line
+    region_path.unlink()
+    # What guests' regions have by default is too small for a program's allocations.
+    region.create(region_path, heap_bytes=MIB // 2, for_guests=True)
+    with pytest.raises(VicinalError, match=r"has heaps of only 512.0 KiB: set region.heap"):
+        check_heap(region_path, None, of_cluster=True)
     region_path.unlink()
     region.create(region_path, heap_bytes=MIB)
     assert "has heaps of 1.0 MiB" in error_line(vicinal(*given, "--heap", "region:2M", "/bin/true"))

@@ -1,5 +1,6 @@
 """Making and removing regions on real filesystems."""
 
+import ctypes
 import mmap
 import os
 import resource
@@ -16,7 +17,7 @@ from command_support import CHECKOUT, Vicinal, error_line
 
 from vicinal import region
 from vicinal.base.errors import VicinalError
-from vicinal.region import creation
+from vicinal.region import creation, filesystem
 from vicinal.region import format as layout
 
 
@@ -42,8 +43,125 @@ def test_a_heap_comes_on_top_of_each_section(vicinal: Vicinal, region_path: Path
     assert header.heap_bytes == 1 << 20
     assert header.section_bytes == region.DEFAULT_SECTION_BYTES + (1 << 20)
     assert region_path.stat().st_size == layout.region_bytes(3, header.section_bytes)
-    assert region_path.stat().st_blocks * 512 >= header.region_bytes
-    assert "1.0 MiB of each" in vicinal("region", "show", region_path).stdout
+    assert "1.0 MiB of each, reserved when used" in vicinal("region", "show", region_path).stdout
+
+
+def test_heaps_take_no_memory_at_first(vicinal: Vicinal, region_path: Path) -> None:
+    result = vicinal("region", "create", region_path, "--members", 3, "--heap", "1024G")
+    assert result.returncode == 0, result.stderr
+    assert "3 members, 2.8 MiB, and heaps of 1024.0 GiB" in result.stdout
+    header = region.inspect(region_path).header
+    assert header.sparse_heaps
+    assert header.first_bytes == layout.region_bytes(3, region.DEFAULT_SECTION_BYTES)
+    taken = region_path.stat().st_blocks * 512
+    assert header.first_bytes <= taken <= header.first_bytes + 4 * layout.PAGE
+    assert vicinal("region", "check", region_path).returncode == 0
+    # A hole where no heap is, is a fault.
+    with region_path.open("r+b") as file:
+        start = layout.section_offset(1, 3, header.section_bytes)
+        libc = ctypes.CDLL(None, use_errno=True)
+        hole = [ctypes.c_int64(start + layout.arena_offset(3)), ctypes.c_int64(4 * layout.PAGE)]
+        assert libc.fallocate64(file.fileno(), 3, *hole) == 0, ctypes.get_errno()
+    assert "SIGBUS" in error_line(vicinal("region", "check", region_path))
+
+
+@pytest.mark.parametrize("option", ["--for-guests", "--for-nvdimm"])
+def test_heaps_for_guests_are_reserved(vicinal: Vicinal, region_path: Path, option: str) -> None:
+    """A guest cannot reserve pages on its host, and an access to a hole may end the guest."""
+    result = vicinal("region", "create", region_path, "--members", 3, "--heap", "1M", option)
+    assert result.returncode == 0, result.stderr
+    assert not region.inspect(region_path).header.sparse_heaps
+    status = region_path.stat()
+    assert status.st_blocks * 512 >= status.st_size
+
+
+def test_heaps_in_an_existing_file_are_reserved(vicinal: Vicinal, region_path: Path) -> None:
+    region_path.touch(0o600)
+    os.truncate(region_path, 8 << 20)
+    command = ("region", "create", region_path, "--existing", "--members", 3)
+    assert vicinal(*command, "--heap", "1M").returncode == 0
+    assert not region.inspect(region_path).header.sparse_heaps
+    assert region_path.stat().st_blocks * 512 == 8 << 20
+    assert vicinal(*command).returncode == 0
+    assert region.inspect(region_path).header.heap_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("members", "heap_bytes"), [(2, 64 << 20), (16, 64 << 20), (64, 64 << 20), (512, 8 << 20)]
+)
+def test_a_heap_by_default(
+    vicinal: Vicinal, region_path: Path, members: int, heap_bytes: int
+) -> None:
+    """All heaps together take at most 4 GiB of addresses, and no memory."""
+    assert vicinal("region", "create", region_path, "--members", members).returncode == 0
+    header = region.inspect(region_path).header
+    assert header.heap_bytes == heap_bytes
+    assert header.sparse_heaps
+    assert header.section_bytes // layout.PAGE % 2 == 1
+    taken = region_path.stat().st_blocks * 512
+    without = layout.region_bytes(members, region.DEFAULT_SECTION_BYTES)
+    assert without <= taken <= without + 16 * layout.PAGE
+    assert vicinal("region", "remove", region_path).returncode == 0
+    assert vicinal("region", "create", region_path, "--heap", "0").returncode == 0
+    assert region.inspect(region_path).header.heap_bytes == 0
+
+
+@pytest.mark.parametrize("option", ["--for-guests", "--for-nvdimm"])
+@pytest.mark.parametrize("members", [2, 3, 9, 16, 100])
+def test_guests_get_what_the_length_leaves_over(
+    vicinal: Vicinal, region_path: Path, members: int, option: str
+) -> None:
+    """The file is as long as without heaps."""
+    lengths = set()
+    for arguments in ([], ["--heap", "0"]):
+        result = vicinal("region", "create", region_path, "--members", members, option, *arguments)
+        assert result.returncode == 0, result.stderr
+        lengths.add(region_path.stat().st_size)
+        if not arguments:
+            header = region.inspect(region_path).header
+            left = region_path.stat().st_size - header.region_bytes
+            left -= (2 << 20) * (option == "--for-nvdimm")
+            assert header.heap_bytes > 0
+            assert 0 <= left < members * 2 * layout.PAGE
+        region_path.unlink()
+    assert len(lengths) == 1
+
+
+def test_a_filesystem_of_another_mount_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its mount is not listed here: nodes of a job have their region there."""
+    monkeypatch.setattr(filesystem, "filesystem_type", lambda _: "unknown")
+    assert filesystem.filesystem_of(Path("/dev/shm")) == "tmpfs"
+    assert filesystem.filesystem_of(Path("/proc")) == "unknown"
+    fd = os.open("/dev/shm", os.O_PATH)
+    try:
+        assert filesystem.filesystem_of(fd) == "tmpfs"
+    finally:
+        os.close(fd)
+
+
+def test_limits_of_the_process_bound_the_default() -> None:
+    script = """
+import resource, sys
+from pathlib import Path
+from vicinal.region.heap_size import default_heap
+for limit in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
+    before = resource.getrlimit(limit)
+    resource.setrlimit(limit, (1 << 30, before[1]))
+    print(default_heap(16, 964 << 10, directory=Path("/dev/shm")) >> 10)
+    resource.setrlimit(limit, before)
+print(default_heap(16, 964 << 10, directory=Path("/proc")))
+print(default_heap(16, 964 << 10, directory=Path("/nowhere")))
+print(default_heap(16, 964 << 10, most=32 << 20) >> 10)
+print(default_heap(16, 964 << 10, most=1 << 20))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [int(line) for line in result.stdout.split()] == [8192, 64568, 0, 0, 1080, 0]
 
 
 def test_mode_is_private_whatever_the_umask(region_path: Path) -> None:
@@ -144,8 +262,11 @@ def test_more_than_there_is(vicinal: Vicinal, region_path: Path) -> None:
     )
     assert "free" in line
     assert "512.0 GiB" in line
-    line = error_line(vicinal("region", "create", region_path, "--members", 2, "--heap", "1024G"))
-    assert "2048.0 GiB" in line
+    for option, size in (("--for-guests", "4096.0 GiB"), ("--for-nvdimm", "2048.0 GiB")):
+        line = error_line(
+            vicinal("region", "create", region_path, "--members", 2, "--heap", "1024G", option)
+        )
+        assert size in line
     assert "--heap" in line
     assert not region_path.exists()
 

@@ -109,7 +109,8 @@ class RegionSettings:
 
     members: int = DEFAULT_MEMBERS
     section_bytes: int = DEFAULT_SECTION_BYTES
-    heap_bytes: int = 0
+    heap_bytes: int | None = None
+    """None: the default of vicinal.region.heap_size."""
     device: RegionDevice = RegionDevice.IVSHMEM
     """The device by which VMs have the region."""
 

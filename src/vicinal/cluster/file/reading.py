@@ -142,7 +142,7 @@ def _region(values: Any) -> RegionSettings | None:
     return RegionSettings(
         members=int(given.get("members", DEFAULT_MEMBERS)),
         section_bytes=_bytes(given.get("section"), DEFAULT_SECTION_BYTES),
-        heap_bytes=_bytes(given.get("heap"), 0),
+        heap_bytes=_bytes(given["heap"], 0) if "heap" in given else None,
         device=RegionDevice(given.get("device", RegionDevice.IVSHMEM)),
     )
 

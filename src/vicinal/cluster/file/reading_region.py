@@ -23,9 +23,8 @@ def check_region(path: Path, cluster: Cluster, values: Any) -> Iterator[VicinalE
             "machine",
             "remove it, or give nodes the backend vm",
         )
-    fault = section_fault(
-        region.members, region.section_bytes + region.heap_bytes, region.heap_bytes
-    )
+    heap_bytes = region.heap_bytes or 0
+    fault = section_fault(region.members, region.section_bytes + heap_bytes, heap_bytes)
     if fault is not None:
         key = "heap" if fault.startswith("heaps") else "section"
         yield VicinalError(

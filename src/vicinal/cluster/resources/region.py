@@ -12,6 +12,7 @@ from vicinal.cluster.plan.resource import Condition, Held, Observation, Standing
 from vicinal.cluster.vm.region_device import RegionDevice
 from vicinal.region import create, inspect
 from vicinal.region.creation import LABEL_BYTES, check_creation, file_bytes
+from vicinal.region.heap_size import default_heap
 
 _DIRECTORY = Path("/dev/shm")
 _BLOCK_BYTES = 512
@@ -41,13 +42,24 @@ class RegionResource(Standing):
     @classmethod
     def of(cls, cluster: Cluster, region: RegionSettings) -> Self:
         """Return the region of a cluster; its name has the user's number and the cluster's name."""
+        device = region.device if cluster.of(BackEnd.VM) else None
+        heap_bytes = region.heap_bytes
+        if heap_bytes is None:
+            guests = device is not None
+            module = device is RegionDevice.NVDIMM
+            heap_bytes = default_heap(
+                region.members,
+                region.section_bytes,
+                for_guests=guests and not module,
+                for_nvdimm=module,
+            )
         return cls(
             _DIRECTORY / f"vicinal-{os.geteuid()}-{cluster.name}",
             members=region.members,
             section_bytes=region.section_bytes,
-            heap_bytes=region.heap_bytes,
+            heap_bytes=heap_bytes,
             label=cluster.name[:LABEL_BYTES],
-            device=region.device if cluster.of(BackEnd.VM) else None,
+            device=device,
         )
 
     def observe(self) -> Observation:
@@ -95,11 +107,12 @@ class RegionResource(Standing):
 
     @property
     def file_bytes(self) -> int:
-        """Memory of the new region in bytes, to the nearest page."""
-        return file_bytes(self.members, self.section_bytes + self.heap_bytes, **self._fits)
+        """Memory that the new region takes at first, in bytes, to the nearest page."""
+        heap_bytes = self.heap_bytes if self.device is not None else 0
+        return file_bytes(self.members, self.section_bytes + heap_bytes, **self._fits)
 
     def create(self) -> None:
-        """Create the file, and reserve all of its memory."""
+        """Create the file, and reserve its memory."""
         create(self.path, **self._made_with, **self._fits)
 
     @property

@@ -14,6 +14,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import show_size
 from vicinal.region import geometry
 from vicinal.region.creation import DEFAULT_SECTION_BYTES, create, default_members
+from vicinal.region.heap_size import default_heap
 from vicinal.region.locks import is_locked
 
 _NAME = re.compile(r"job-(\d{1,10})(?:\.\d+)?")
@@ -32,17 +33,21 @@ def make(
     tasks: int,
     members: int | None = None,
     section_bytes: int = DEFAULT_SECTION_BYTES,
-    heap_bytes: int = 0,
+    heap_bytes: int | None = None,
     max_bytes: int | None = None,
 ) -> Path:
     """Create a job's region if it does not exist; returns its path.
 
-    The region has slots for `tasks` ranks, or `members` slots. If two processes create the region
-    at the same time, one wins, and the other uses the winner's. Raises VicinalError, and leaves
-    nothing, if the region would take more than `max_bytes` or cannot be created.
+    The region has slots for `tasks` ranks, or `members` slots, and heaps of a default size unless
+    `heap_bytes` is given. Heaps count in `max_bytes`, although they are reserved when used. If
+    two processes create the region at the same time, one wins, and the other uses the winner's.
+    Raises VicinalError, and leaves nothing, if the region would take more than `max_bytes` or
+    cannot be created.
     """
     if members is None:
-        members = default_members(tasks, heap=heap_bytes > 0)
+        members = default_members(tasks)
+    if heap_bytes is None:
+        heap_bytes = default_heap(members, section_bytes, most=max_bytes)
     size = geometry.region_bytes(members, section_bytes + heap_bytes)
     if max_bytes is not None and size > max_bytes:
         raise VicinalError(

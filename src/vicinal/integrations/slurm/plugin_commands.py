@@ -30,7 +30,7 @@ def region(
     tasks: Annotated[int, Option("Number of tasks that must fit.", min=1)] = 1,
     members: Annotated[int | None, Option("Member slots; replaces --tasks.")] = None,
     section_size: Annotated[int, Option("Bytes for each member.")] = DEFAULT_SECTION_BYTES,
-    heap: Annotated[int, Option("Bytes of each member's heap.")] = 0,
+    heap: Annotated[int | None, Option("Bytes of each member's heap.")] = None,
     max_size: Annotated[int | None, Option("Bytes that the region may take.")] = None,
 ) -> None:
     """Create a job's region if it does not exist. Slurm's plugin calls this as root."""

@@ -26,6 +26,7 @@ from vicinal.integrations.slurm.nodes_job import NodesJob, check_cluster, share_
 from vicinal.integrations.slurm.staying import let_go, stay
 from vicinal.region import geometry
 from vicinal.region.creation import LABEL_BYTES, create, default_members
+from vicinal.region.heap_size import default_heap
 
 _FILE_BYTES = 1 << 20
 _SECRET = "VICINAL_JOB_SECRET"
@@ -115,8 +116,15 @@ def _make_region(job: NodesJob, cluster: Cluster, kind: BackEnd) -> tuple[Path, 
     settings = cluster.region
     if settings is None:
         return None
-    members = max(settings.members, default_members(job.tasks, heap=settings.heap_bytes > 0))
-    size = geometry.region_bytes(members, settings.section_bytes + settings.heap_bytes)
+    guests = kind is BackEnd.VM
+    heap_bytes = settings.heap_bytes
+    reserved = guests and heap_bytes is not None and heap_bytes > 0
+    members = max(settings.members, default_members(job.tasks, reserved_heaps=reserved))
+    if heap_bytes is None:
+        heap_bytes = default_heap(
+            members, settings.section_bytes, most=job.max_bytes, for_guests=guests
+        )
+    size = geometry.region_bytes(members, settings.section_bytes + heap_bytes)
     if size > job.max_bytes:
         raise VicinalError(
             f"a region of {members} members takes {show_size(size)}, and Slurm's administrator "
@@ -128,9 +136,9 @@ def _make_region(job: NodesJob, cluster: Cluster, kind: BackEnd) -> tuple[Path, 
         region,
         members=members,
         section_bytes=settings.section_bytes,
-        heap_bytes=settings.heap_bytes,
+        heap_bytes=heap_bytes,
         label=f"slurm job {job.job}"[:LABEL_BYTES],
-        for_guests=kind is BackEnd.VM,
+        for_guests=guests,
     )
     return region, members
 

@@ -61,14 +61,14 @@ def _job_region(stage: Stage, scenario: Scenario, talking: str, ranks: int) -> R
 
 
 def _idle_endpoint(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
-    """The region's size divided by its slots, headers and tables included.
+    """The region's size without heaps divided by its slots, headers and tables included.
 
     A member's section is reserved when the member joins, used or not. So this is the memory of an
     endpoint that never sends anything. Bytes do not vary: one trial is enough.
     """
     header = _job_region(stage, scenario, "none", 2).header
-    cost = header.region_bytes / header.members
-    detail = {"region_bytes": header.region_bytes, "members": header.members}
+    cost = header.first_bytes / header.members
+    detail = {"region_bytes": header.first_bytes, "members": header.members}
     side = side_entry(bar.ours, scenario, "B", [[cost]], detail)
     return make_row(bar, median_estimate([cost]), unit="bytes", trials=1, ours=side, theirs=None)
 
@@ -137,10 +137,10 @@ def _peers_memory(stage: Stage, bar: Bar, scenario: Scenario) -> dict[str, Any]:
         _run_peers(stage, region, PEERS)
         state: RegionState = inspect(region.path, patience=0)
     header = state.header
-    cost = header.region_bytes / header.members
+    cost = header.first_bytes / header.members
     most = max(member.arena_used for member in state.members)
     detail = {
-        "region_bytes": header.region_bytes,
+        "region_bytes": header.first_bytes,
         "members": header.members,
         "peers": PEERS,
         "arena_used_bytes": most,
