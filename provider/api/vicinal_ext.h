@@ -32,7 +32,8 @@ struct vicinal_heap_ops {
 	 *   -FI_EINVAL       `alignment` is no power of two, or a pointer is NULL
 	 *   -FI_EOPBADSTATE  the endpoint is not enabled, so it has no section in the region yet
 	 *   -FI_EOPNOTSUPP   the region was created without heaps
-	 *   -FI_ENOMEM       this endpoint's heap is full, or this is a forked child
+	 *   -FI_ENOMEM       this endpoint's heap or the region's file system is full, or this is a forked
+	 *                    child
 	 */
 	int (*allocate)(struct fid_ep *endpoint, size_t bytes, size_t alignment, void **address);
 
