@@ -361,7 +361,7 @@ class FakeStage:
         used = {"none": 0, "neighbours": 10, "all": 40}[arguments[0]]
         return SimpleNamespace(
             region=SimpleNamespace(
-                header=SimpleNamespace(region_bytes=4096, members=4),
+                header=SimpleNamespace(first_bytes=4096, members=4),
                 members=[SimpleNamespace(arena_used=used)] * ranks,
                 connections=range(ranks),
             )
