@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_support import CHECKOUT
 from launch_support import package_path, unprivileged_python
 
 from vicinal.base.errors import VicinalError
@@ -245,7 +246,8 @@ for each in /*; do
     fi
 done
 mkdir -m 1777 tmp run
-shift 2
+if [ ! -d ".$3" ]; then mkdir -p ".$3" && mount --bind "$3" ".$3"; fi
+shift 3
 exec chroot . "$@"
 """
 
@@ -255,8 +257,9 @@ exec chroot . "$@"
 def test_in_a_chroot_one_line_says_what_to_use(tmp_path: Path, root: str) -> None:
     """Programs enter nodes by setns(), which would leave the chroot, and end in other files."""
     command = [sys.executable, "-m", "vicinal", "run", "--mpi", "mpich", "-n", "2", "true"]
+    where = (str(tmp_path), root, str(CHECKOUT))  # the checkout may lie in /tmp
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-euc", IN_CHROOT, "sh", str(tmp_path), root, *command],
+        ["unshare", "--mount", "sh", "-euc", IN_CHROOT, "sh", *where, *command],
         env=os.environ | {"PYTHONPATH": package_path()},
         capture_output=True,
         text=True,
