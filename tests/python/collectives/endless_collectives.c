@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * endless_collectives.c - collective operations until a file appears, each with a checked result.
+ *
+ *   endless_collectives FILE [errors]
+ *
+ * A broadcast at the end of each round says whether rank 0 saw the file. Rank 0 writes a line when the first 100
+ * rounds are done, and at the end the number of rounds. With `errors`, an error ends a rank with status 3 instead
+ * of the whole job, and results are not checked.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int checks = 1;
+
+static void expect(int right, const char *what, long round)
+{
+	if (!right && checks) {
+		fprintf(stderr, "wrong: %s in round %ld\n", what, round);
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+}
+
+static int succeeded(int result)
+{
+	return result == MPI_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	static double many[20000], sums[20000];
+	int rank, size, go_on = 1, result = 0;
+	long round = 0;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	if (argc > 2 && strcmp(argv[2], "errors") == 0) {
+		MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+		checks = 0;
+	}
+	for (; go_on; round++) {
+		long own = round * 31 + rank, sum = 0, from = rank == round % size ? round : -1;
+		int count = round % 16 == 0 ? 20000 : 3;
+		for (int i = 0; i < count; i++)
+			many[i] = (double)(round % 1000 + rank + i);
+		if (!succeeded(MPI_Allreduce(&own, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD)) ||
+		    !succeeded(MPI_Allreduce(many, sums, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD)) ||
+		    !succeeded(MPI_Bcast(&from, 1, MPI_LONG, (int)(round % size), MPI_COMM_WORLD)))
+			result = 3;
+		expect(sum == round * 31 * size + size * (size - 1) / 2, "sum", round);
+		expect(sums[count - 1] == (double)(size * (round % 1000 + count - 1) + size * (size - 1) / 2),
+		       "sum of many", round);
+		expect(from == round, "broadcast", round);
+		if (rank == 0 && round == 100) {
+			printf("running\n");
+			fflush(stdout);
+		}
+		go_on = access(argv[1], F_OK) != 0;
+		if (result == 0 && !succeeded(MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD)))
+			result = 3;
+		if (result != 0)
+			_exit(result);
+	}
+	if (rank == 0)
+		printf("%ld rounds\n", round);
+	MPI_Finalize();
+	return result;
+}
