@@ -441,8 +441,10 @@ static struct communicator *add(handle comm)
 	communicator->next = *place_of(comm);
 	*place_of(comm) = communicator;
 	(void)pthread_mutex_unlock(&mutex);
-	if (MPI_CALL(Comm_set_attr, handle, int, void *)(comm, keyval, communicator) != MPI_OK)
+	if (MPI_CALL(Comm_set_attr, handle, int, void *)(comm, keyval, communicator) != MPI_OK) {
 		(void)remove_communicator(comm, 0, communicator, NULL);
+		return NULL;
+	}
 	return communicator;
 }
 
@@ -503,7 +505,7 @@ struct communicator *communicator_find(handle comm, bool reduces)
 	return NULL;
 }
 
-void communicators_finish(void)
+void communicators_settle(void)
 {
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
 		for (struct communicator *communicator = table[i]; communicator != NULL;
@@ -511,6 +513,11 @@ void communicators_finish(void)
 			if (communicator->block != NULL && communicator->state != COMMUNICATOR_BROKEN)
 				(void)step_wait_complete(communicator, communicator->step);
 	progress_finish();
+}
+
+void communicators_finish(void)
+{
+	communicators_settle();
 	atomic_store(&finished, true);
 	(void)atomic_fetch_add(&removals, 1);
 	atomic_store(&has_keyval, false);

@@ -107,7 +107,10 @@ static inline void communicator_leave(struct communicator *communicator)
 			      memory_order_release);
 }
 
-/* All communicators of this process: wait until no peer reads this process's blocks. For MPI_Finalize(). */
+/* All communicators of this process: wait until no peer reads this process's blocks. For the end of a
+ * session. */
+void communicators_settle(void);
+/* The same, and no communicator is used any more. For MPI_Finalize(). */
 void communicators_finish(void);
 
 /* Reports an error by the communicator's error handler, and returns it. */

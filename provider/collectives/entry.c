@@ -212,6 +212,7 @@ static int refuse_count(handle comm)
  */
 #define UNWRAP(...) __VA_ARGS__
 #define DEFINE(name, plain, most, reduces, parameters, arguments, does) \
+	typedef int name##_function(UNWRAP parameters); \
 	static int name##_here(UNWRAP parameters) \
 	{ \
 		struct communicator *c = find(comm, reduces); \
@@ -224,20 +225,21 @@ static int refuse_count(handle comm)
 				return communicator_fail(c); \
 		} \
 		mpi_function real = behind(FUNCTION_##name, FUNCTION_##plain, most); \
-		return real != NULL ? ((int(*) parameters)real)arguments : refuse_count(handle_of(comm)); \
+		return real != NULL ? ((name##_function *)real)(UNWRAP arguments) \
+				    : refuse_count(handle_of(comm)); \
 	} \
 	VISIBLE int PMPI_##name(UNWRAP parameters); \
 	int PMPI_##name(UNWRAP parameters) \
 	{ \
-		return name##_here arguments; \
+		return name##_here(UNWRAP arguments); \
 	} \
 	VISIBLE int MPI_##name(UNWRAP parameters); \
 	int MPI_##name(UNWRAP parameters) \
 	{ \
 		mpi_look_up(); \
 		if (__builtin_expect(mpi.tools[FUNCTION_##name] != NULL, 0)) \
-			return ((int(*) parameters)mpi.tools[FUNCTION_##name])arguments; \
-		return name##_here arguments; \
+			return ((name##_function *)mpi.tools[FUNCTION_##name])(UNWRAP arguments); \
+		return name##_here(UNWRAP arguments); \
 	}
 #define VISIBLE __attribute__((visibility("default")))
 
@@ -283,6 +285,29 @@ DEFINE_BOTH(Scan, count, true, ALLREDUCE_PARAMETERS, (send, receive, count, type
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), 0, SCANNED))
 DEFINE_BOTH(Exscan, count, true, ALLREDUCE_PARAMETERS, (send, receive, count, type, op, comm),
 	    reduce(c, send, receive, count, handle_of(type), handle_of(op), 0, SCANNED_EXCLUSIVELY))
+
+/* The session is passed on as it is: a pointer in all interfaces. */
+static int session_finalize_here(void *session)
+{
+	mpi_look_up();
+	communicators_settle();
+	return MPI_CALL(Session_finalize, void *)(session);
+}
+
+VISIBLE int PMPI_Session_finalize(void *session);
+int PMPI_Session_finalize(void *session)
+{
+	return session_finalize_here(session);
+}
+
+VISIBLE int MPI_Session_finalize(void *session);
+int MPI_Session_finalize(void *session)
+{
+	mpi_look_up();
+	if (mpi.tools[FUNCTION_Session_finalize] != NULL)
+		return ((int (*)(void *))mpi.tools[FUNCTION_Session_finalize])(session);
+	return session_finalize_here(session);
+}
 
 static int finalize_here(void)
 {

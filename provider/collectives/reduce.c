@@ -130,14 +130,17 @@ static bool fold(const struct operation *operation, const struct operands *opera
 static bool collect_operands(struct communicator *communicator, uint64_t step, uint64_t kind, bool staged,
 			     size_t offset, int end, struct operands *operands)
 {
+	const shared_bytes *own = step_data(communicator, step, staged);
+
 	operands->count = end;
+	for (int rank = 0; rank < end; rank++)
+		operands->of[rank] = (const void *)(own + offset);
 	for (int i = 0; i < communicator->size; i++) {
 		int rank = (communicator->rank + i) % communicator->size;
 		const shared_bytes *data = NULL;
-		if (rank >= end)
+		if (rank >= end || rank == communicator->rank)
 			continue;
-		data = rank == communicator->rank ? step_data(communicator, step, staged)
-						  : step_read(communicator, rank, step, kind, staged);
+		data = step_read(communicator, rank, step, kind, staged);
 		if (data == NULL)
 			return false;
 		operands->of[rank] = (const void *)(data + offset);
