@@ -2,11 +2,11 @@
 /*
  * endless_collectives.c - collective operations until a file appears, each with a checked result.
  *
- *   endless_collectives FILE [errors]
+ *   endless_collectives FILE [errors | mismatch]
  *
  * A broadcast at the end of each round says whether rank 0 saw the file. Rank 0 writes a line when the first 100
  * rounds are done, and at the end the number of rounds. With `errors`, an error ends a rank with status 3 instead
- * of the whole job, and results are not checked.
+ * of the whole job, and results are not checked. With `mismatch`, rank 1 calls a barrier where the others reduce.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 static int checks = 1;
+static int mismatch;
 
 static void expect(int right, const char *what, long round)
 {
@@ -41,9 +42,12 @@ int main(int argc, char **argv)
 		MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 		checks = 0;
 	}
+	mismatch = argc > 2 && strcmp(argv[2], "mismatch") == 0 && rank == 1;
 	for (; go_on; round++) {
 		long own = round * 31 + rank, sum = 0, from = rank == round % size ? round : -1;
 		int count = round % 16 == 0 ? 20000 : 3;
+		if (mismatch && round == 150)
+			MPI_Barrier(MPI_COMM_WORLD);
 		for (int i = 0; i < count; i++)
 			many[i] = (double)(round % 1000 + rank + i);
 		if (!succeeded(MPI_Allreduce(&own, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD)) ||

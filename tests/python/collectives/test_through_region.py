@@ -113,6 +113,17 @@ def test_a_member_leaves_the_region_in_the_middle(
 
 
 @pytest.mark.parametrize("mpi", MPIS)
+def test_ranks_that_call_different_collectives_end_with_a_line(
+    programs: dict[str, Path], tmp_path: Path, mpi: str
+) -> None:
+    with running(programs[mpi], tmp_path, "mismatch", ranks=2) as job:
+        assert job.job.wait(GUARD_SECONDS) != 0
+    said = job.output.read_text()
+    assert "vicinal: error: a collective among 2 ranks cannot be completed: rank " in said
+    assert "called another collective, or one with another root or length" in said
+
+
+@pytest.mark.parametrize("mpi", MPIS)
 def test_what_a_member_writes_crashes_nobody(
     programs: dict[str, Path], tmp_path: Path, mpi: str
 ) -> None:
