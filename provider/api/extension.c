@@ -107,13 +107,14 @@ void extension_offer_region(const struct messenger *messenger)
 		/* Not a notice: the library is preloaded by default, and collectives work without it. */
 		if (region_is_wanted())
 			FI_INFO(&provider, FI_LOG_EP_CTRL,
-				"region %s has no heap, so MPI's collectives do not use the region: create the "
+				"region %s has no heap, so MPI's collectives do not use the region: create "
+				"the "
 				"region with 'vicinal region create --heap SIZE'\n",
 				messenger->transport->attachments[0].region->path);
 		return;
 	}
 	int result = region_offer(heap, messenger->transport->attachments[0].member, parameter_peer_timeout(),
-				  &error);
+				  idle_elsewhere, &error);
 	if (result != 0 && result != -ENOENT && result != -EBUSY)
 		provider_notice_once(&said, "%s", error.text);
 }

@@ -96,6 +96,7 @@ static _Thread_local struct {
 	uint32_t sleeps; /* the same for sleeps */
 	uint32_t awoke;  /* polls left that count as polls after a sleep */
 	bool too_many;   /* it reads more domains than KNOWN_MAX */
+	bool elsewhere;  /* it waits for something else meanwhile: see region_source.h */
 	uint32_t known_count;
 	struct known known[KNOWN_MAX];
 	struct sleep_watch watch;
@@ -262,8 +263,15 @@ static __attribute__((noinline)) void offer_core(struct domain *domain)
 	atomic_store_explicit(&domain->crowding, crowding, memory_order_relaxed);
 }
 
+void idle_elsewhere(bool waits)
+{
+	idle.elsewhere = waits;
+}
+
 bool idle_pause(struct domain *domain, uint32_t empty, bool begun)
 {
+	if (idle.elsewhere)
+		return false;
 	if (idle_is_near(domain, empty)) {
 		if (begun)
 			return idle_sleep(domain, domain->mode == PROGRESS_BLOCK ? SLEEPS_GROWING_BLOCKING

@@ -386,6 +386,8 @@ void idle_poll_begins(void);
  * poll again at once, because it slept or found something.
  */
 bool idle_pause(struct domain *domain, uint32_t empty, bool begun);
+/* idle.c: until false, reads of this thread neither yield nor sleep. See region_source.h. */
+void idle_elsewhere(bool waits);
 
 /*
  * A yield that another thread takes adds CROWDING_STEP; any other yield subtracts 1. Each step halves the

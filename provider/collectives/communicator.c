@@ -82,6 +82,11 @@ bool communicator_peer_is_gone(struct communicator *communicator, int rank)
 	return source.is_gone(source.member, peer->slot, peer->epoch, peer->heartbeat);
 }
 
+void communicator_wait_elsewhere(bool waits)
+{
+	source.wait_elsewhere(waits);
+}
+
 /* ---- what the members tell each other ---- */
 
 struct description {

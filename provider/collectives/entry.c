@@ -32,13 +32,12 @@ static struct communicator *find(handle comm, bool reduces)
 	return is_switched_off() ? NULL : communicator_find(handle_of(comm), reduces);
 }
 
-/* Longer data is never taken, so it need not be packed. */
-#define PACK_LIMIT (INT64_C(16) << 20)
+/* The highest limit of all collectives. Longer data is never taken, so it need not be packed. */
+#define PACK_LIMIT (INT64_C(128) << 10)
 
 static bool is_possible(const struct communicator *communicator, int64_t length, int root)
 {
-	return length >= 0 && length * communicator->size <= PACK_LIMIT * 64 && length <= PACK_LIMIT &&
-	       root >= 0 && root < communicator->size;
+	return length >= 0 && length <= PACK_LIMIT && root >= 0 && root < communicator->size;
 }
 
 /* Ends a collective: unpacks what was received. */

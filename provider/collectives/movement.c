@@ -58,16 +58,19 @@ enum outcome move_barrier(struct communicator *communicator)
 	return OUTCOME_DONE;
 }
 
-/* Lengths up to which the region is faster than the MPI library, which has one copy for long messages. */
-#define BCAST_LIMIT (INT64_C(4) << 20)
-#define GATHER_LIMIT (INT64_C(4) << 20)
-#define ALLTOALL_LIMIT (INT64_C(4) << 20)
+/*
+ * Bytes for each rank up to which two copies through the region take less time than the MPI library's
+ * messages, which are copied once if they are long: docs/decisions/0034. A member reads and writes at the
+ * same time where all members send, so there the limit is higher.
+ */
+#define ONE_SENDER_LIMIT (INT64_C(32) << 10)
+#define ALL_SENDERS_LIMIT (INT64_C(64) << 10)
 
 enum outcome move_bcast(struct communicator *communicator, unsigned char *bytes, int64_t length, int root)
 {
 	bool staged = false;
 	bool is_root = communicator->rank == root;
-	enum outcome chosen = choose_cells(communicator, length, BCAST_LIMIT, &staged);
+	enum outcome chosen = choose_cells(communicator, length, ONE_SENDER_LIMIT, &staged);
 	uint64_t kind = step_kind(COLLECTIVE_BCAST, root, (uint64_t)length);
 
 	if (chosen != OUTCOME_DONE)
@@ -98,7 +101,8 @@ static enum outcome collect(struct communicator *communicator, const unsigned ch
 {
 	bool staged = false;
 	bool reads = root < 0 || communicator->rank == root;
-	enum outcome chosen = choose_cells(communicator, length, GATHER_LIMIT, &staged);
+	enum outcome chosen =
+		choose_cells(communicator, length, root < 0 ? ALL_SENDERS_LIMIT : ONE_SENDER_LIMIT, &staged);
 	uint64_t kind = step_kind(root < 0 ? COLLECTIVE_ALLGATHER : COLLECTIVE_GATHER, root < 0 ? 0 : root,
 				  (uint64_t)length);
 
@@ -151,8 +155,9 @@ static enum outcome distribute(struct communicator *communicator, const unsigned
 	bool staged = false;
 	bool sends = root < 0 || communicator->rank == root;
 	int size = communicator->size;
-	enum outcome chosen = choose_cells(communicator, length <= ALLTOALL_LIMIT ? length * size : -1,
-					   ALLTOALL_LIMIT * 2, &staged);
+	int64_t limit = root < 0 ? ALL_SENDERS_LIMIT : ONE_SENDER_LIMIT;
+	enum outcome chosen =
+		choose_cells(communicator, length <= limit ? length * size : -1, limit * size, &staged);
 	uint64_t kind = step_kind(root < 0 ? COLLECTIVE_ALLTOALL : COLLECTIVE_SCATTER, root < 0 ? 0 : root,
 				  (uint64_t)length);
 	/* Whole lines, so that two members never read the same line of a long part. */

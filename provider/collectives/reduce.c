@@ -6,8 +6,8 @@
 
 #include "region/copy.h"
 
-/* Lengths up to which the region is faster than the MPI library. */
-#define REDUCE_LIMIT (INT64_C(16) << 20)
+/* Bytes up to which the region is faster than the MPI library: docs/decisions/0034. */
+#define REDUCE_LIMIT (INT64_C(128) << 10)
 /*
  * From this many members and bytes of a piece on, each member reduces a share of the piece and publishes the
  * result, because otherwise each member would reduce everything.
@@ -181,7 +181,7 @@ static enum outcome choose(struct communicator *communicator, const struct opera
 	*most = 0;
 	if (operation->size <= 0 || __builtin_mul_overflow(operation->size * parts, count, &bytes))
 		return OUTCOME_PASS;
-	enum outcome chosen = choose_cells(communicator, bytes, REDUCE_LIMIT, staged);
+	enum outcome chosen = choose_cells(communicator, bytes, REDUCE_LIMIT * parts, staged);
 	*most = (*staged ? STAGING_PIECE : CELL_DATA) / (size_t)parts;
 	return chosen == OUTCOME_DONE && (int64_t)*most < operation->size ? OUTCOME_PASS : chosen;
 }

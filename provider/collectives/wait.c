@@ -111,7 +111,9 @@ void progress(void)
 
 	if (own_request == NULL && (own_request = start_request()) == NULL)
 		return;
+	communicator_wait_elsewhere(true);
 	(void)MPI_CALL(Test, handle *, int *, void *)(&own_request->request, &flag, &status);
+	communicator_wait_elsewhere(false);
 }
 
 void progress_finish(void)

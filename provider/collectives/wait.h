@@ -8,6 +8,9 @@
 /* Has the peer left the region, or died? Asks the kernel. */
 bool communicator_peer_is_gone(struct communicator *communicator, int rank);
 
+/* Tells the provider that this thread, while it polls, waits for words in the region. */
+void communicator_wait_elsewhere(bool waits);
+
 /* All further collectives of the communicator fail, because of what the member `rank` did. Says so. */
 void communicator_break(struct communicator *communicator, int rank, const char *what);
 

@@ -36,6 +36,11 @@ struct region_source {
 	 * zeroed at first, one pair for each member. May ask the kernel: not for the short path.
 	 */
 	bool (*is_gone)(void *member, uint32_t slot, uint32_t epoch, uint64_t heartbeat[2]);
+	/*
+	 * This thread waits for words in the region while it polls the provider: then polls that find nothing
+	 * neither yield the core nor sleep, because the provider does not see such words.
+	 */
+	void (*wait_elsewhere)(bool waits);
 };
 
 /*

@@ -56,7 +56,8 @@ bool region_is_wanted(void)
 	return find_library() != NULL;
 }
 
-int region_offer(struct heap *heap, struct member *member, uint64_t timeout, struct region_error *error)
+int region_offer(struct heap *heap, struct member *member, uint64_t timeout, void (*wait_elsewhere)(bool),
+		 struct region_error *error)
 {
 	region_offer_function *offer = find_library();
 	const struct region *region = heap->region;
@@ -78,6 +79,7 @@ int region_offer(struct heap *heap, struct member *member, uint64_t timeout, str
 		.allocate = allocate,
 		.release = heap_release,
 		.is_gone = is_gone,
+		.wait_elsewhere = wait_elsewhere,
 	};
 	find_attend();
 	int result = offer(&source);

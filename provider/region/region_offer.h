@@ -10,14 +10,16 @@ bool region_is_wanted(void);
 
 /*
  * Tell the library about the region of an endpoint with this heap. `timeout` (nanoseconds) is how long a
- * heartbeat may stand still before its member counts as dead. Returns 0, -ENOENT if the library was not
- * preloaded, -EBUSY if it has a region already, or another negative errno with a text.
+ * heartbeat may stand still before its member counts as dead. For `wait_elsewhere` see region_source.h.
+ * Returns 0, -ENOENT if the library was not preloaded, -EBUSY if it has a region already, or another negative
+ * errno with a text.
  */
-int region_offer(struct heap *heap, struct member *member, uint64_t timeout, struct region_error *error);
+int region_offer(struct heap *heap, struct member *member, uint64_t timeout, void (*wait_elsewhere)(bool),
+		 struct region_error *error);
 
 /*
- * Called now and then while the endpoint may leave the region, or other members may. `leave`: the manager asks
- * this member to leave. The library releases its blocks of the heap, so that the member can.
+ * Called now and then while the endpoint may leave the region, or other members may. `leave`: the manager
+ * asks this member to leave. The library releases its blocks of the heap, so that the member can.
  */
 void region_attend(const struct region *region, bool leave);
 

@@ -4,9 +4,10 @@
  *
  *   endless_collectives FILE [errors | mismatch]
  *
- * A broadcast at the end of each round says whether rank 0 saw the file. Rank 0 writes a line when the first 100
- * rounds are done, and at the end the number of rounds. With `errors`, an error ends a rank with status 3 instead
- * of the whole job, and results are not checked. With `mismatch`, rank 1 calls a barrier where the others reduce.
+ * A broadcast at the end of each round says whether rank 0 saw the file. Rank 0 writes a line when the first
+ * 100 rounds are done, and at the end the number of rounds. With `errors`, an error ends a rank with status 3
+ * instead of the whole job, and results are not checked. With `mismatch`, rank 1 calls a barrier where the
+ * others reduce.
  */
 #include <mpi.h>
 #include <stdio.h>
