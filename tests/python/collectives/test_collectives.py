@@ -19,8 +19,10 @@ SHORT_SEED, SHORT_STEPS = 27, 100
 LONG_SEEDS, LONG_STEPS = (101, 102), 1000
 COMMON_JOBS = (("mpich", 2), ("mpich", 4), ("openmpi", 3))
 
-WRONG_AFTER_DEATH = (("mpich", "reduce_scatter_block"),)
-"""Operations that succeed with wrong data when a rank has exited: MPICH 5.0.2 loses the error."""
+WRONG_AFTER_DEATH = (("mpich", "reduce_scatter_block"), ("openmpi", "allgatherv"))
+"""Operations that may succeed with wrong data when a rank has ended: the MPI library loses the
+error of a receive. MPICH 5.0.2; Open MPI 5.0.11 in 3 of 14 runs without our collectives, always on
+the rank that receives from the ended one."""
 
 
 @pytest.fixture(scope="module")
