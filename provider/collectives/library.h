@@ -31,6 +31,11 @@ enum abi { ABI_UNKNOWN, ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 			each(Reduce_local) each(Pack) each(Unpack) each(Type_size_x) each(Type_get_extent) \
 				each(Type_get_true_extent)
 
+/* The same for windows. */
+#define CALLED_FOR_WINDOWS(each) \
+	each(Comm_split) each(Comm_free) each(Finalized) each(Get_library_version) each(Type_free) \
+		each(Type_get_contents) each(Type_get_envelope) each(Win_call_errhandler)
+
 /* Functions of the MPI library that this library stands before. */
 #define REPLACED_FUNCTIONS(each) \
 	each(Barrier) each(Bcast) each(Reduce) each(Allreduce) each(Allgather) each(Gather) each(Scatter) \
@@ -43,10 +48,26 @@ enum abi { ABI_UNKNOWN, ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 		each(Alltoall_c) each(Reduce_scatter_block_c) each(Scan_c) each(Exscan_c) \
 			each(Session_finalize)
 
+/* Functions for windows that this library stands before, without and with large counts. */
+#define WINDOW_FUNCTIONS(each) \
+	each(Alloc_mem) each(Free_mem) each(Win_allocate) each(Win_create) each(Win_free) each(Win_get_attr) \
+		each(Put) each(Get) each(Rput) each(Rget) each(Accumulate) each(Raccumulate) \
+			each(Get_accumulate) each(Rget_accumulate) each(Fetch_and_op) each(Compare_and_swap) \
+				each(Win_fence) each(Win_lock) each(Win_unlock) each(Win_lock_all) \
+					each(Win_unlock_all) each(Win_flush) each(Win_flush_all) \
+						each(Win_flush_local) each(Win_flush_local_all) \
+							each(Win_sync) each(Win_post) each(Win_start) \
+								each(Win_complete) each(Win_wait) \
+									each(Win_test)
+#define LARGE_WINDOW_FUNCTIONS(each) \
+	each(Win_allocate_c) each(Win_create_c) each(Put_c) each(Get_c) each(Rput_c) each(Rget_c) \
+		each(Accumulate_c) each(Raccumulate_c) each(Get_accumulate_c) each(Rget_accumulate_c)
+
 #define FUNCTION_INDEX(name) FUNCTION_##name,
 enum {
 	CALLED_FUNCTIONS(FUNCTION_INDEX) REPLACED_FUNCTIONS(FUNCTION_INDEX) LARGE_FUNCTIONS(FUNCTION_INDEX)
-		FUNCTION_COUNT
+		CALLED_FOR_WINDOWS(FUNCTION_INDEX) WINDOW_FUNCTIONS(FUNCTION_INDEX)
+			LARGE_WINDOW_FUNCTIONS(FUNCTION_INDEX) FUNCTION_COUNT
 };
 
 typedef void (*mpi_function)(void);

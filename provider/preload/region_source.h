@@ -49,6 +49,8 @@ struct region_source {
  */
 typedef int region_offer_function(const struct region_source *source);
 #define REGION_OFFER_NAME "vicinal_region_offer"
+/* The library's windows have a function of their own, with the same contract. */
+#define WINDOWS_OFFER_NAME "vicinal_windows_offer"
 
 /*
  * Called now and then by the provider's progress, with its locks held. `leave`: the manager asks the member

@@ -34,10 +34,10 @@ static bool is_gone(void *member, uint32_t slot, uint32_t epoch, uint64_t heartb
 	return state == MEMBER_LEFT || state == MEMBER_DIED;
 }
 
-static region_offer_function *find_library(void)
+static region_offer_function *find_function(const char *name)
 {
 	region_offer_function *offer = NULL;
-	void *symbol = dlsym(RTLD_DEFAULT, REGION_OFFER_NAME);
+	void *symbol = dlsym(RTLD_DEFAULT, name);
 
 	/* ISO C has no conversion from an object's address to a function's; POSIX has dlsym(). */
 	memcpy(&offer, &symbol, sizeof(offer));
@@ -53,13 +53,14 @@ static void find_attend(void)
 
 bool region_is_wanted(void)
 {
-	return find_library() != NULL;
+	return find_function(REGION_OFFER_NAME) != NULL;
 }
 
 int region_offer(struct heap *heap, struct member *member, uint64_t timeout, void (*wait_elsewhere)(bool),
 		 struct region_error *error)
 {
-	region_offer_function *offer = find_library();
+	region_offer_function *offer = find_function(REGION_OFFER_NAME);
+	region_offer_function *offer_windows = find_function(WINDOWS_OFFER_NAME);
 	const struct region *region = heap->region;
 
 	if (offer == NULL)
@@ -85,6 +86,9 @@ int region_offer(struct heap *heap, struct member *member, uint64_t timeout, voi
 	int result = offer(&source);
 	if (result == 0)
 		atomic_store(&offered, region);
+	/* The version is the same for both, so a refusal has been reported. */
+	if (offer_windows != NULL)
+		(void)offer_windows(&source);
 	if (result == -EPROTONOSUPPORT)
 		return region_fail(error, result,
 				   "libvicinal-mpi.so and the provider are of different versions: name the "

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * memory.h - memory for windows, in the heap of this member's section, and where the memory of other members
+ * lies in this process.
+ */
+#ifndef VICINAL_WINDOWS_MEMORY_H
+#define VICINAL_WINDOWS_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Where memory lies in a region, for all its members. */
+struct memory_place {
+	uint64_t id[2];  /* the region's; zeros: the memory is in no region */
+	uint64_t offset; /* in the heap of the member in `slot` */
+	uint64_t bytes;
+	uint32_t slot;
+	uint32_t epoch;
+};
+
+/* May windows use a region in this process? Not before the provider has offered one. */
+bool memory_is_offered(void);
+
+/* Memory of `bytes` bytes, not 0, in whole pages; NULL if there is no region or no room in the heap. */
+void *memory_allocate(uint64_t bytes);
+
+/* Releases a block of memory_allocate(). Returns false, and does nothing, for other addresses. */
+bool memory_release(void *address);
+
+/*
+ * The place of `bytes` bytes from `address` on. No bytes have a place too, if a region was offered. Returns
+ * false if not all of them lie in this member's heap.
+ */
+bool memory_find(const void *address, uint64_t bytes, struct memory_place *place);
+
+/*
+ * Has the member whose memory lies there left the region, or died? Or has this process lost the region? Asks
+ * the kernel. `heartbeat` has two words for this function, zeroed at first.
+ */
+bool memory_is_gone(uint32_t slot, uint32_t epoch, uint64_t heartbeat[2]);
+
+/* The address of a peer's memory; NULL if a part of it lies outside the peer's heap, or in another region. */
+unsigned char *memory_map(const struct memory_place *place);
+
+#endif
