@@ -52,9 +52,10 @@ def env(
 
     A comment says why FI_PROVIDER_PATH has its value.
 
-    The preloaded libraries carry collectives through the region (unless VICINAL_COLLECTIVES=off),
-    and keep Open MPI's one-sided accumulates of pairs correct. If mpirun starts ranks on other
-    hosts, forward the variable: mpirun -x LD_PRELOAD.
+    The preloaded libraries carry collectives (unless VICINAL_COLLECTIVES=off) and one-sided
+    operations (unless VICINAL_WINDOWS=off) through the region, and keep Open MPI's accumulates of
+    pairs correct. If mpirun starts ranks on other hosts, forward the variable:
+    mpirun -x LD_PRELOAD.
     """
     check_variables(os.environ)
     chosen = chosen_mpi(mpi, mpi_prefix)

@@ -9,9 +9,9 @@ predefined pairs with gaps, Open MPI's osc rdma moves too few bytes, and no sett
 (docs/decisions/0028). The library passes such calls on in a correct form, or ends them with an
 error. Jobs on MPI's own shared memory do not need the library.
 
-libvicinal-mpi.so carries MPI's collectives among the members of a region by loads and stores. The
-MPI library would send messages, which take several times as long. VICINAL_COLLECTIVES=off leaves
-the library out.
+libvicinal-mpi.so carries MPI's collectives and one-sided operations among the members of a region
+by loads and stores. The MPI library would send messages, which take several times as long.
+VICINAL_COLLECTIVES=off and VICINAL_WINDOWS=off together leave the library out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +30,8 @@ PAIRS_FILE = "libvicinal-pairs.so"
 MPI_FILE = "libvicinal-mpi.so"
 COLLECTIVES = "VICINAL_COLLECTIVES"
 """Variable that keeps collectives out of the region if its value is `off`."""
+WINDOWS = "VICINAL_WINDOWS"
+"""The same for one-sided operations."""
 
 
 def parse_heap(text: str) -> int | None:
@@ -83,9 +85,11 @@ def pairs_notes(mpi: Mpi | Installation, path: MessagePath) -> list[str]:
 
 
 def collectives_library(path: MessagePath, environment: Mapping[str, str]) -> str | None:
-    """Return the library for collectives through the region; None if the ranks are not to use it,
-    or cannot load it. `environment` has the ranks' variables."""
-    if path is not MessagePath.REGION or environment.get(COLLECTIVES) == "off":
+    """Return the library for collectives and windows in the region; None if the ranks are not to
+    use it, or cannot load it. `environment` has the ranks' variables."""
+    if path is not MessagePath.REGION:
+        return None
+    if all(environment.get(each) == "off" for each in (COLLECTIVES, WINDOWS)):
         return None
     try:
         return library_to_preload(MPI_FILE)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from vicinal.base.errors import VicinalError
 from vicinal.mpi.environment import Progress
 from vicinal.mpi.libraries import Mpi, mpi_variable
-from vicinal.mpi.preloading import COLLECTIVES
+from vicinal.mpi.preloading import COLLECTIVES, WINDOWS
 from vicinal.mpi.thresholds import THRESHOLDS
 
 _PREFIX = "VICINAL_"
@@ -92,7 +92,7 @@ VF_INTERFACES = "VICINAL_VF_INTERFACES"
 VF_DEVICES = "VICINAL_VF_DEVICES"
 """Variables that tell the tasks of Slurm's jobs about their SR-IOV VFs."""
 
-_OF_LIBRARIES = {COLLECTIVES: _one_of("on", "off")}
+_OF_LIBRARIES = {each: _one_of("on", "off") for each in (COLLECTIVES, WINDOWS)}
 """The variables of preloaded libraries, as _OF_THE_PROVIDER."""
 
 _OF_THE_COMMAND = {
