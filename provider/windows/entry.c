@@ -2,7 +2,7 @@
 /*
  * entry.c - MPI's functions of windows, in libvicinal-mpi.so, beside those of collectives/entry.c.
  *
- * VICINAL_WINDOWS=off passes all calls on.
+ * Without VICINAL_WINDOWS=on, all calls are passed on.
  */
 #include <limits.h>
 #include <string.h>

@@ -40,7 +40,8 @@ static void decide(void)
 	const char *text = getenv("VICINAL_WINDOWS");
 
 	mpi_look_up();
-	bool off = (text != NULL && strcmp(text, "off") == 0) || !mpi_is_usable();
+	/* Not by default: a window keeps its rank from leaving the region, as for a migration. */
+	bool off = text == NULL || strcmp(text, "on") != 0 || !mpi_is_usable();
 	for (int i = FUNCTION_Comm_split; i <= FUNCTION_Win_test; i++)
 		off = off || mpi.functions[i] == NULL;
 	off = off || has_late_locks();
@@ -247,7 +248,7 @@ static void say_no_room(intptr_t bytes)
 			stderr,
 			"vicinal: warning: the region's heap has no room for a window of %lld bytes, so "
 			"its operations are messages: give it more with 'vicinal run --heap "
-			"region:SIZE', or set VICINAL_WINDOWS=off\n",
+			"region:SIZE', or unset VICINAL_WINDOWS\n",
 			(long long)bytes);
 }
 

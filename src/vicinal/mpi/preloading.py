@@ -11,7 +11,7 @@ error. Jobs on MPI's own shared memory do not need the library.
 
 libvicinal-mpi.so carries MPI's collectives and one-sided operations among the members of a region
 by loads and stores. The MPI library would send messages, which take several times as long.
-VICINAL_COLLECTIVES=off and VICINAL_WINDOWS=off together leave the library out.
+VICINAL_COLLECTIVES=off leaves the library out, unless VICINAL_WINDOWS=on asks for windows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -89,7 +89,7 @@ def collectives_library(path: MessagePath, environment: Mapping[str, str]) -> st
     use it, or cannot load it. `environment` has the ranks' variables."""
     if path is not MessagePath.REGION:
         return None
-    if all(environment.get(each) == "off" for each in (COLLECTIVES, WINDOWS)):
+    if environment.get(COLLECTIVES) == "off" and environment.get(WINDOWS) != "on":
         return None
     try:
         return library_to_preload(MPI_FILE)

@@ -356,9 +356,9 @@ def test_env_prints_it(vicinal: Vicinal, release: Path) -> None:
     users = "/lib/x86_64-linux-gnu/libdl.so.2"
     assert f"export LD_PRELOAD={users}:{collectives}:{ours}\n" in printed.stdout
     assert f"export LD_PRELOAD={collectives}\n" in vicinal("env", "--mpi", "mpich").stdout
-    windows = vicinal("env", "--mpi", "mpich", VICINAL_COLLECTIVES="off")
+    off = {"VICINAL_COLLECTIVES": "off"}
+    windows = vicinal("env", "--mpi", "mpich", VICINAL_WINDOWS="on", **off)
     assert f"export LD_PRELOAD={collectives}\n" in windows.stdout
-    off = {"VICINAL_COLLECTIVES": "off", "VICINAL_WINDOWS": "off"}
     assert "LD_PRELOAD" not in vicinal("env", "--mpi", "mpich", **off).stdout
     open_mpi = vicinal("env", "--mpi", "openmpi").stdout
     pairs = f"{release / 'provider' / PAIRS_FILE}"

@@ -47,7 +47,7 @@ def run_ranks(
 ) -> CompletedJob:
     """Run a mode of the program. `variables` are for the ranks."""
     words = [str(program), *map(str, arguments)]
-    job = Job(words, ranks=ranks, environment=variables or {})
+    job = Job(words, ranks=ranks, environment={"VICINAL_WINDOWS": "on", **(variables or {})})
     return launch(job, cluster, timeout=GUARD_SECONDS)
 
 
