@@ -71,10 +71,14 @@ static handle find_type(void *library, const char *name)
 
 static void look_up(void)
 {
-	void *library = next_library(names[0]);
+	/* Not by a function that libvicinal-mpi.so replaces too: the MPI library must be found. */
+	void *library = next_library(names[INDEX_Type_contiguous]);
 
 	for (int i = 0; i < FUNCTION_COUNT; i++) {
-		void *found = library != NULL ? dlsym(library, names[i]) : NULL;
+		/* libvicinal-mpi.so, if it comes next, else the MPI library. */
+		void *found = dlsym(RTLD_NEXT, names[i]);
+		if (found == NULL && library != NULL)
+			found = dlsym(library, names[i]);
 		if (found == NULL) {
 			(void)fprintf(stderr,
 				      "vicinal: error: libvicinal-pairs.so finds no %s: remove the library "
