@@ -43,8 +43,7 @@ static size_t room(bool staged)
 	return staged ? STAGING_PIECE : CELL_DATA;
 }
 
-/* MPICH needs two to end an exposure epoch whose messages have arrived: the test of mpi4py for MPI_Win_test.
- */
+/* One is enough for all tests of mpi4py, among them one of MPI_Win_test after a barrier. */
 #define POLLS_AFTER_BARRIER 1
 
 enum outcome move_barrier(struct communicator *communicator)
