@@ -101,6 +101,15 @@ void mpi_look_up(void)
 	(void)pthread_once(&once, look_up);
 }
 
+mpi_function mpi_first(int index)
+{
+	static mpi_function first[FUNCTION_COUNT]; /* threads that look up at once store the same */
+
+	if (first[index] == NULL)
+		keep(&first[index], dlsym(RTLD_DEFAULT, names[index]));
+	return first[index];
+}
+
 bool mpi_is_usable(void)
 {
 	for (int i = 0; i <= FUNCTION_Finalize; i++)

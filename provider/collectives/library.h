@@ -89,6 +89,12 @@ extern struct mpi_library mpi;
 /* Looks all functions up once. Aborts with a text if no MPI library is behind. Cheap afterwards. */
 void mpi_look_up(void);
 
+/*
+ * The process's first PMPI function with this index: another preloaded library's, such as
+ * libvicinal-pairs.so, or this one's. NULL if there is none.
+ */
+mpi_function mpi_first(int index);
+
 /* Does the library have all the functions that this library calls? */
 bool mpi_is_usable(void);
 

@@ -128,7 +128,10 @@ EXPORT(Win_get_attr, (handle win, int key, void *value, int *flag), (win, key, v
  */
 static mpi_function behind(int index, int plain, int64_t most)
 {
-	return mpi.functions[index] != NULL || most > INT_MAX ? mpi.functions[index] : mpi.functions[plain];
+	if (mpi.functions[index] != NULL || most > INT_MAX)
+		return mpi.functions[index];
+	/* libvicinal-pairs.so has no forms with large counts, and must see accumulates. */
+	return mpi_first(plain);
 }
 
 /* The number is the same in all three interfaces. */

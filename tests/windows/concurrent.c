@@ -423,6 +423,7 @@ void say_direct(void)
 	MPI_Win_lock_all(0, window);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (me == 1) {
+		pause_for(50000); /* until rank 0 has left the barrier, which may poll once more */
 		MPI_Put(&value, 1, MPI_INT64_T, 0, 0, 1, MPI_INT64_T, window);
 		MPI_Win_flush(0, window);
 	}

@@ -32,7 +32,7 @@ static int succeeded(int result)
 
 int main(int argc, char **argv)
 {
-	static double many[20000], sums[20000];
+	static double many[10000], sums[10000];
 	int rank, size, go_on = 1, result = 0;
 	long round = 0;
 
@@ -46,7 +46,7 @@ int main(int argc, char **argv)
 	mismatch = argc > 2 && strcmp(argv[2], "mismatch") == 0 && rank == 1;
 	for (; go_on; round++) {
 		long own = round * 31 + rank, sum = 0, from = rank == round % size ? round : -1;
-		int count = round % 16 == 0 ? 20000 : 3;
+		int count = round % 16 == 0 ? 10000 : 3;
 		if (mismatch && round == 150)
 			MPI_Barrier(MPI_COMM_WORLD);
 		for (int i = 0; i < count; i++)
