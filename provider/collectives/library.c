@@ -39,7 +39,8 @@ static void look_up_tool(int index, void *library, const void *real)
 		keep(&mpi.tools[index], symbol);
 }
 
-/* The standard interface's library is loaded instead of MPICH's own, or in the same program by no one. */
+/* The functions of MPICH's interface and of the standard one have the same names, so the file's name decides.
+ */
 static enum abi detect(void *library)
 {
 	if (mpi_symbol(library, "ompi_mpi_comm_world") != 0)
@@ -94,9 +95,10 @@ static void look_up(void)
 		break;
 	}
 	operators_look_up(library);
+	atomic_store_explicit(&mpi.known, true, memory_order_release);
 }
 
-void mpi_look_up(void)
+void mpi_look_up_once(void)
 {
 	(void)pthread_once(&once, look_up);
 }

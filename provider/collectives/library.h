@@ -13,6 +13,7 @@
 #ifndef VICINAL_COLLECTIVES_LIBRARY_H
 #define VICINAL_COLLECTIVES_LIBRARY_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,8 +34,8 @@ enum abi { ABI_UNKNOWN, ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 
 /* The same for windows. */
 #define CALLED_FOR_WINDOWS(each) \
-	each(Comm_split) each(Comm_free) each(Finalized) each(Get_library_version) each(Type_free) \
-		each(Type_get_contents) each(Type_get_envelope) each(Win_call_errhandler)
+	each(Comm_split) each(Comm_free) each(Get_library_version) each(Type_free) each(Type_get_contents) \
+		each(Type_get_envelope) each(Win_call_errhandler)
 
 /* Functions of the MPI library that this library stands before. */
 #define REPLACED_FUNCTIONS(each) \
@@ -80,14 +81,22 @@ struct mpi_library {
 	handle comm_null;
 	handle byte;
 	int error_other;
+	atomic_bool known;                      /* stored last */
 	void *library;                          /* for dlsym() */
 	mpi_function functions[FUNCTION_COUNT]; /* the PMPI_ functions */
 	mpi_function tools[FUNCTION_COUNT];     /* the MPI_ function of a profiling tool behind, or NULL */
 };
 extern struct mpi_library mpi;
 
-/* Looks all functions up once. Aborts with a text if no MPI library is behind. Cheap afterwards. */
-void mpi_look_up(void);
+/* The rest of mpi_look_up(). */
+void mpi_look_up_once(void);
+
+/* Looks all functions up once. Aborts with a text if no MPI library is behind. */
+static inline void mpi_look_up(void)
+{
+	if (__builtin_expect(!atomic_load_explicit(&mpi.known, memory_order_acquire), 0))
+		mpi_look_up_once();
+}
 
 /*
  * The process's first PMPI function with this index: another preloaded library's, such as

@@ -7,9 +7,9 @@
  */
 #include "collectives/library.h"
 
+/* MPI does not define which of two zeros is greater, nor the result for a NaN. */
 #define MAX_OF(a, b) ((a) > (b) ? (a) : (b))
 #define MIN_OF(a, b) ((a) < (b) ? (a) : (b))
-/* As the MPI libraries do: the difference for two NaNs or zeros of both signs is not defined by MPI. */
 #define SUM_OF(a, b) ((a) + (b))
 #define PROD_OF(a, b) ((a) * (b))
 #define LAND_OF(a, b) ((a) != 0 && (b) != 0)
