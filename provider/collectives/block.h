@@ -6,7 +6,7 @@
  * Each word has one writer, the owner of the block. There is no lock and no read-modify-write.
  *
  *    0 ┌───────────────┐ done       steps that the owner has completed, and the communicator's number
- *   64 ├───────────────┤ closed     the last collective that the owner does by this block
+ *   64 ├───────────────┤ closed     the last collective that the members do by their blocks
  *  128 ├───────────────┤ cell[0]    what the owner published in steps 0, 4, 8 ...
  *      │               │ cell[1]    ... in steps 1, 5, 9 ...
  *      └───────────────┘ BLOCK_BYTES
@@ -47,12 +47,17 @@ struct block {
 	shared_u64 done;
 	shared_bytes reserved1[48];
 	/*
-	 * Not 0: a member must leave the region. The owner has begun this many collectives of the
-	 * communicator, and begins no more through the region than the member that has begun the most. Stored
+	 * Not 0: a member must leave the region. One more than the number of collectives that the owner has
+	 * begun. The owner begins no more through the region than the member that has begun the most. Stored
 	 * once.
 	 */
 	shared_u64 closed;
-	shared_bytes reserved2[56];
+	/*
+	 * Not 0: the owner knows the words `closed` of all, and this is the greatest. No member releases a
+	 * block of a closed communicator before all know. Stored once.
+	 */
+	shared_u64 agreed;
+	shared_bytes reserved2[48];
 	struct cell cells[CELLS];
 };
 _Static_assert(sizeof(struct cell) == CELL_BYTES, "a cell is whole lines");

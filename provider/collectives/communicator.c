@@ -2,7 +2,6 @@
 /* communicator.c - which communicators use the region, and the lifetime of their blocks. */
 #include "collectives/communicator.h"
 
-#include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -11,20 +10,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "collectives/source.h"
 #include "collectives/wait.h"
 
 /*
- * The collective in which a communicator gets a block, counted from 0. Earlier ones are the MPI library's,
- * because many communicators are used once. A reduction is never among them: the same sum must have the same
- * result each time, and the MPI library may add in another order.
+ * The collective in which a communicator gets a block, counted from 1. The first one is the MPI library's,
+ * because many communicators are used once. A reduction is never: the same sum must have the same result each
+ * time, and the MPI library may add in another order.
  */
-#define CALLS_BEFORE_SETUP 1
+#define SETUP_AT 2
 
-/* The same after a member had to leave. Doubled at each attempt that fails. */
-#define CALLS_BEFORE_RETRY 1024
-#define CALLS_BEFORE_RETRY_MAX (1 << 20)
+/* Collectives until the next attempt after a member had to leave. Doubled at each attempt that fails. */
+#define RETRY_INTERVAL 1024U
+#define RETRY_INTERVAL_MAX (1U << 20)
 
 #define TABLE_SIZE 256U
+/* Blocks of a heap begin at pages. */
+#define HEAP_PAGE 4096U
 /* Staging buffers of this process at most, because programs may make communicators by the thousand. */
 #define STAGINGS_MAX 16
 
@@ -34,10 +36,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct communicator *table[TABLE_SIZE];
 static struct communicator *retired;
 static int stagings;
-static bool has_source;
-static bool leaving;                /* the manager asks this member to leave the region */
-static bool can_leave;              /* this process can execute barriers in all its threads */
-static struct region_source source; /* constant once `has_source` is set, until the next offer */
+static bool leaving; /* the manager asks this member to leave the region */
 static int keyval;
 static atomic_bool has_keyval;
 /* Incremented when a communicator is removed from the table: all threads look up again. */
@@ -46,45 +45,16 @@ static atomic_bool finished;
 
 /* ---- the region ---- */
 
-#pragma GCC visibility push(default)
-region_offer_function vicinal_region_offer;
-
-int vicinal_region_offer(const struct region_source *offered)
-{
-	int result = 0;
-
-	if (offered->version != REGION_SOURCE_VERSION)
-		return -EPROTONOSUPPORT;
-	(void)pthread_mutex_lock(&mutex);
-	/* The first endpoint carries the program's messages. After MPI_Finalize(), a new one may. */
-	if (has_source && !atomic_load(&finished))
-		result = -EBUSY;
-	else
-		source = *offered;
-	has_source = true;
-	leaving = false;
-	can_leave = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-	atomic_store(&finished, false);
-	(void)pthread_mutex_unlock(&mutex);
-	return result;
-}
-#pragma GCC visibility pop
-
-static unsigned char *heap_of_slot(uint32_t slot)
-{
-	return source.first_heap + (size_t)slot * source.section_bytes;
-}
-
 bool communicator_peer_is_gone(struct communicator *communicator, int rank)
 {
 	struct communicator_peer *peer = &communicator->peers[rank];
 
-	return source.is_gone(source.member, peer->slot, peer->epoch, peer->heartbeat);
+	return source_region()->is_gone(source_region()->member, peer->slot, peer->epoch, peer->heartbeat);
 }
 
 void communicator_wait_elsewhere(bool waits)
 {
-	source.wait_elsewhere(waits);
+	source_region()->wait_elsewhere(waits);
 }
 
 /* ---- what the members tell each other ---- */
@@ -99,12 +69,19 @@ struct description {
 };
 #define EXCHANGE_VERSION UINT64_C(1)
 
+/* Does a block of this length at an offset in a heap, as a peer says it, lie in the heap, at a page? */
+static bool lies_in_heap(uint64_t offset, uint64_t bytes)
+{
+	uint64_t whole = source_region()->heap_bytes;
+
+	return offset % HEAP_PAGE == 0 && offset <= whole && bytes <= whole - offset;
+}
+
 static bool is_valid(const struct description *theirs, const struct description *mine)
 {
 	return theirs->version == EXCHANGE_VERSION && theirs->id[0] == mine->id[0] &&
-	       theirs->id[1] == mine->id[1] && theirs->slot < source.members &&
-	       theirs->block % BLOCK_BYTES % 4096 == 0 && theirs->block <= source.heap_bytes &&
-	       BLOCK_BYTES <= source.heap_bytes - theirs->block;
+	       theirs->id[1] == mine->id[1] && theirs->slot < source_region()->members &&
+	       lies_in_heap(theirs->block, BLOCK_BYTES);
 }
 
 static void reset(struct block *block, uint64_t number)
@@ -113,11 +90,22 @@ static void reset(struct block *block, uint64_t number)
 	shared_release_u64(&block->number, number);
 	shared_release_u64(&block->done, 0);
 	shared_release_u64(&block->closed, 0);
+	shared_release_u64(&block->agreed, 0);
 	for (unsigned int i = 0; i < CELLS; i++) {
 		shared_store_u64(&block->cells[i].control, 0);
 		shared_store_u64(&block->cells[i].kind, 0);
 	}
 	shared_fence_full();
+}
+
+/* The other members are not told, and would wait for this one for ever. */
+static _Noreturn void no_memory(int size)
+{
+	(void)fprintf(
+		stderr,
+		"vicinal: error: no memory is left for a communicator of %d ranks: the job cannot go on\n",
+		size);
+	abort();
 }
 
 static int allgather(const void *from, void *to, int bytes, handle comm)
@@ -135,15 +123,27 @@ static bool is_complete(const struct communicator *communicator, int rank, uint6
 	       shared_acquire_u64(&block->number) != communicator->number;
 }
 
+/* Has every member found out which collective is the last one? */
+static bool all_agreed(const struct communicator *communicator)
+{
+	for (int rank = 0; rank < communicator->size; rank++) {
+		const struct block *block = communicator->peers[rank].block;
+		if (shared_acquire_u64(&block->agreed) == 0 &&
+		    shared_acquire_u64(&block->number) == communicator->number)
+			return false;
+	}
+	return true;
+}
+
 /* Under the mutex. */
 static void release_memory(struct communicator *communicator)
 {
 	if (communicator->staging != NULL) {
-		(void)source.release((void *)communicator->staging);
+		(void)source_region()->release((void *)communicator->staging);
 		stagings--;
 	}
 	if (communicator->block != NULL)
-		(void)source.release(communicator->block);
+		(void)source_region()->release(communicator->block);
 	communicator->staging = NULL;
 	communicator->block = NULL;
 }
@@ -156,14 +156,14 @@ static bool all_complete(const struct communicator *communicator)
 	return true;
 }
 
-/* Under the mutex: releases the blocks of freed and closed communicators that no member reads any more. */
-static void reap(void)
+/* Under the mutex: releases the freed communicators whose blocks no member reads any more. */
+static void reap_retired(void)
 {
 	struct communicator **link = &retired;
 
 	while (*link != NULL) {
 		struct communicator *communicator = *link;
-		if (!all_complete(communicator)) {
+		if (communicator->settling || (communicator->block != NULL && !all_complete(communicator))) {
 			link = &communicator->next;
 			continue;
 		}
@@ -171,12 +171,30 @@ static void reap(void)
 		release_memory(communicator);
 		free(communicator);
 	}
+}
+
+/*
+ * Under the mutex: the same for the blocks of closed communicators. Each member must have found the last
+ * collective by the others' words first.
+ */
+static void reap_closed(void)
+{
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
 		for (struct communicator *communicator = table[i]; communicator != NULL;
 		     communicator = communicator->next)
 			if (communicator->state == COMMUNICATOR_CLOSED && communicator->block != NULL &&
-			    all_complete(communicator))
+			    all_complete(communicator) && all_agreed(communicator))
 				release_memory(communicator);
+}
+
+/* Can this process execute a barrier in all its threads, as store_closed() must? Some sandboxes forbid it. */
+static bool can_leave(void)
+{
+	static int can = -1; /* under the mutex */
+
+	if (can < 0)
+		can = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+	return can == 1;
 }
 
 /*
@@ -185,6 +203,7 @@ static void reap(void)
  */
 static void set_up(struct communicator *communicator, handle comm)
 {
+	const struct region_source *source = source_region();
 	size_t size = (size_t)communicator->size;
 	struct description *all = calloc(size, sizeof(*all));
 	unsigned char *agreed = calloc(size, 1);
@@ -192,32 +211,26 @@ static void set_up(struct communicator *communicator, handle comm)
 	struct block *block = NULL;
 
 	(void)pthread_mutex_lock(&mutex);
-	reap();
+	reap_retired();
+	reap_closed();
 	/* A closed communicator keeps its old block until no member reads it. */
-	if (has_source && !leaving && can_leave && communicator->block == NULL && all != NULL &&
-	    agreed != NULL) {
-		block = source.allocate(source.heap, BLOCK_BYTES, 1, false);
+	if (!leaving && communicator->block == NULL && can_leave() && all != NULL && agreed != NULL)
+		block = source_allocate(BLOCK_BYTES);
+	if (block != NULL) {
 		mine = (struct description){
-			.version = block != NULL ? EXCHANGE_VERSION : 0,
-			.id = {source.id[0], source.id[1]},
-			.block = block != NULL
-					 ? (uint64_t)((unsigned char *)block - heap_of_slot(source.slot))
-					 : 0,
-			.slot = source.slot,
-			.epoch = source.epoch,
+			.version = EXCHANGE_VERSION,
+			.id = {source->id[0], source->id[1]},
+			.block = (uint64_t)((unsigned char *)block - source_heap(source->slot)),
+			.slot = source->slot,
+			.epoch = source->epoch,
 		};
 		(void)!getrandom(&mine.number, sizeof(mine.number), 0);
 		mine.number |= 1;
 	}
 	(void)pthread_mutex_unlock(&mutex);
 	communicator->state = COMMUNICATOR_PASSED;
-	if (all == NULL || agreed == NULL) {
-		(void)fprintf(stderr,
-			      "vicinal: error: no memory is left for a communicator of %zu ranks: the "
-			      "job cannot go on\n",
-			      size);
-		abort();
-	}
+	if (all == NULL || agreed == NULL)
+		no_memory(communicator->size);
 	if (block != NULL)
 		reset(block, 0);
 	bool valid = allgather(&mine, all, sizeof(mine), comm) == MPI_OK && block != NULL;
@@ -234,7 +247,7 @@ static void set_up(struct communicator *communicator, handle comm)
 	for (size_t rank = 0; rank < size && valid; rank++) {
 		struct communicator_peer *peer = &communicator->peers[rank];
 		peer->block =
-			(const struct block *)(const void *)(heap_of_slot(all[rank].slot) + all[rank].block);
+			(const struct block *)(const void *)(source_heap(all[rank].slot) + all[rank].block);
 		peer->slot = all[rank].slot;
 		peer->epoch = all[rank].epoch;
 	}
@@ -246,12 +259,13 @@ static void set_up(struct communicator *communicator, handle comm)
 		communicator->step = 0;
 		communicator->complete = 0;
 		communicator->no_staging = false;
-		atomic_store(&communicator->begun, 0);
-		atomic_store(&communicator->ended, 0);
+		/* The collective that sets it up is the first one through the region. */
+		atomic_store(&communicator->ended, atomic_load(&communicator->begun) - 1);
 		atomic_store(&communicator->closing, false);
+		communicator->last = 0;
 		communicator->state = COMMUNICATOR_REGION;
 	} else if (block != NULL) {
-		(void)source.release(block);
+		(void)source_region()->release(block);
 	}
 	(void)pthread_mutex_unlock(&mutex);
 }
@@ -269,58 +283,65 @@ static void store_closed(struct communicator *communicator)
 	 * or this one sees its collective.
 	 */
 	(void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-	/* More than 0, so that a communicator closes that has begun none. */
+	/* More than 0, because 0 says nothing. */
 	shared_release_u64(&communicator->block->closed, atomic_load(&communicator->begun) + 1);
 }
 
-/* The last collective through the region. Returns false while a member has not said how many it has begun. */
-static bool last_collective(const struct communicator *communicator, uint64_t *last)
+/*
+ * Finds the last collective through the region, once, and says so. Returns false while a member has not said
+ * how many it has begun. A member that freed the communicator has released its block: it begins no more.
+ */
+static bool find_last(struct communicator *communicator)
 {
-	*last = 0;
+	uint64_t last = 0;
+
+	if (communicator->last != 0)
+		return true;
 	for (int rank = 0; rank < communicator->size; rank++) {
-		uint64_t closed = shared_acquire_u64(&communicator->peers[rank].block->closed);
-		/* A member that released its block has seen all the numbers, and its own was not higher. */
-		bool released =
-			shared_acquire_u64(&communicator->peers[rank].block->number) != communicator->number;
+		const struct block *block = communicator->peers[rank].block;
+		uint64_t closed = shared_acquire_u64(&block->closed);
+		bool released = shared_acquire_u64(&block->number) != communicator->number;
 		if (closed == 0 && !released)
 			return false;
-		if (!released && closed - 1 > *last)
-			*last = closed - 1;
+		if (!released && closed > last)
+			last = closed;
 	}
+	communicator->last = last;
+	shared_release_u64(&communicator->block->agreed, last);
 	return true;
 }
 
 /* Under the mutex: closes the communicator if its last collective through the region has ended here. */
 static void close_if_ended(struct communicator *communicator)
 {
-	uint64_t last = 0;
-
-	if (atomic_load(&communicator->closing) && last_collective(communicator, &last) &&
-	    atomic_load(&communicator->ended) >= last &&
-	    atomic_load(&communicator->ended) >= atomic_load(&communicator->begun)) {
-		communicator->state = COMMUNICATOR_CLOSED;
-		communicator->calls = 0;
-		communicator->calls_before = CALLS_BEFORE_RETRY;
-	}
+	if (communicator->state != COMMUNICATOR_REGION || !atomic_load(&communicator->closing) ||
+	    !find_last(communicator) || atomic_load(&communicator->ended) + 1 < communicator->last)
+		return;
+	communicator->state = COMMUNICATOR_CLOSED;
+	/* All members have the same numbers, so all try again in the same collective. */
+	communicator->retry_interval = RETRY_INTERVAL;
+	communicator->retry_at = communicator->last + RETRY_INTERVAL;
 }
 
 bool communicator_enter_closing(struct communicator *communicator)
 {
 	uint64_t this_one = atomic_load(&communicator->begun);
-	uint64_t last = 0;
 	struct wait wait = {.rounds = 0};
+	bool found = false;
 
-	/* The provider's progress calls vicinal_region_attend() meanwhile. */
-	for (int rank = 0; !last_collective(communicator, &last); rank = (rank + 1) % communicator->size)
-		if (!wait_go_on(&wait, communicator, rank)) {
+	for (int rank = 0; !found; rank = (rank + 1) % communicator->size) {
+		(void)pthread_mutex_lock(&mutex);
+		found = find_last(communicator);
+		(void)pthread_mutex_unlock(&mutex);
+		/* The provider's progress calls vicinal_region_attend() meanwhile. */
+		if (!found && !wait_go_on(&wait, communicator, rank)) {
 			communicator_break(communicator, rank, "ended, or left the region");
 			return true;
 		}
-	if (this_one <= last)
+	}
+	if (this_one < communicator->last)
 		return true;
 	(void)pthread_mutex_lock(&mutex);
-	atomic_store(&communicator->begun, last);
-	atomic_store(&communicator->ended, last);
 	close_if_ended(communicator);
 	(void)pthread_mutex_unlock(&mutex);
 	return false;
@@ -346,8 +367,10 @@ void vicinal_region_attend(bool leave)
 				close_if_ended(communicator);
 			}
 		}
-	if (leave)
-		reap();
+	if (leave) {
+		reap_retired();
+		reap_closed();
+	}
 	(void)pthread_mutex_unlock(&mutex);
 }
 #pragma GCC visibility pop
@@ -375,12 +398,9 @@ static int remove_communicator(handle comm, int key, void *value, void *extra)
 			break;
 		}
 	(void)atomic_fetch_add(&removals, 1);
-	if (communicator->block == NULL) {
-		free(communicator);
-	} else {
-		communicator->next = retired;
-		retired = communicator;
-	}
+	communicator->next = retired;
+	retired = communicator;
+	reap_retired();
 	(void)pthread_mutex_unlock(&mutex);
 	return MPI_OK;
 }
@@ -435,11 +455,11 @@ static struct communicator *add(handle comm)
 	struct communicator *communicator =
 		calloc(1, sizeof(*communicator) + (size_t)size * sizeof(communicator->peers[0]));
 	if (communicator == NULL)
-		return NULL;
+		no_memory(size);
 	communicator->handle = comm;
 	communicator->rank = rank;
 	communicator->size = size;
-	communicator->calls_before = CALLS_BEFORE_SETUP;
+	communicator->retry_at = SETUP_AT;
 	if (inter != 0 || size < 2 || size > COMMUNICATOR_MEMBERS_MAX)
 		communicator->state = COMMUNICATOR_PASSED;
 	(void)pthread_mutex_lock(&mutex);
@@ -463,13 +483,31 @@ static struct communicator *look_up(handle comm)
 	return found;
 }
 
-/* A member that left may come back, but not soon. The members count the same calls. */
-static void retry_later(struct communicator *communicator)
+/*
+ * The state of a communicator that is not, or not yet, in the region. The members have begun the same number
+ * of collectives, so they decide the same.
+ */
+static struct communicator *consider(struct communicator *communicator, bool reduces)
 {
-	communicator->state = COMMUNICATOR_CLOSED;
-	communicator->calls = 0;
-	if (communicator->calls_before < CALLS_BEFORE_RETRY_MAX)
-		communicator->calls_before *= 2;
+	uint64_t begun = atomic_load(&communicator->begun);
+	bool closed = communicator->state == COMMUNICATOR_CLOSED;
+
+	if (communicator->state == COMMUNICATOR_BROKEN)
+		return communicator;
+	if (communicator->state == COMMUNICATOR_PASSED ||
+	    (begun < communicator->retry_at && (closed || !reduces)))
+		return NULL;
+	set_up(communicator, communicator->handle);
+	if (communicator->state == COMMUNICATOR_REGION)
+		return communicator;
+	if (closed) {
+		/* A member that left may come back, but not soon. */
+		communicator->state = COMMUNICATOR_CLOSED;
+		if (communicator->retry_interval < RETRY_INTERVAL_MAX)
+			communicator->retry_interval *= 2;
+		communicator->retry_at = begun + communicator->retry_interval;
+	}
+	return NULL;
 }
 
 struct communicator *communicator_find(handle comm, bool reduces)
@@ -493,30 +531,45 @@ struct communicator *communicator_find(handle comm, bool reduces)
 		last.communicator = communicator;
 		last.removals = atomic_load(&removals);
 	}
+	/* Only the thread that is in a collective of the communicator writes `begun`. */
+	atomic_store_explicit(&communicator->begun,
+			      atomic_load_explicit(&communicator->begun, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
 	if (__builtin_expect(communicator->state == COMMUNICATOR_REGION, 1))
 		return communicator;
-	if (communicator->state == COMMUNICATOR_BROKEN)
-		return communicator;
-	if ((communicator->state == COMMUNICATOR_NEW || communicator->state == COMMUNICATOR_CLOSED) &&
-	    (communicator->calls++ >= communicator->calls_before ||
-	     (reduces && communicator->state == COMMUNICATOR_NEW))) {
-		bool closed = communicator->state == COMMUNICATOR_CLOSED;
-		set_up(communicator, comm);
-		if (communicator->state == COMMUNICATOR_REGION)
-			return communicator;
-		if (closed)
-			retry_later(communicator);
-	}
+	return consider(communicator, reduces);
+}
+
+/* Under the mutex: a communicator that has to be waited for, and was not in this round. */
+static struct communicator *next_to_settle(unsigned int round)
+{
+	for (unsigned int i = 0; i < TABLE_SIZE; i++)
+		for (struct communicator *communicator = table[i]; communicator != NULL;
+		     communicator = communicator->next)
+			if (communicator->block != NULL && communicator->settled != round &&
+			    communicator->state != COMMUNICATOR_BROKEN)
+				return communicator;
 	return NULL;
 }
 
 void communicators_settle(void)
 {
-	for (unsigned int i = 0; i < TABLE_SIZE; i++)
-		for (struct communicator *communicator = table[i]; communicator != NULL;
-		     communicator = communicator->next)
-			if (communicator->block != NULL && communicator->state != COMMUNICATOR_BROKEN)
-				(void)step_wait_complete(communicator, communicator->step);
+	static unsigned int rounds;
+	struct communicator *communicator = NULL;
+
+	(void)pthread_mutex_lock(&mutex);
+	unsigned int round = ++rounds;
+	while ((communicator = next_to_settle(round)) != NULL) {
+		/* Another thread may free the communicator of its session meanwhile: then it stays retired.
+		 */
+		communicator->settled = round;
+		communicator->settling = true;
+		(void)pthread_mutex_unlock(&mutex);
+		(void)step_wait_complete(communicator, communicator->step);
+		(void)pthread_mutex_lock(&mutex);
+		communicator->settling = false;
+	}
+	(void)pthread_mutex_unlock(&mutex);
 	progress_finish();
 }
 
@@ -524,6 +577,16 @@ void communicators_finish(void)
 {
 	communicators_settle();
 	atomic_store(&finished, true);
+	/* Open MPI frees MPI_COMM_WORLD without its attributes. A block would keep this member's slot. */
+	(void)pthread_mutex_lock(&mutex);
+	for (unsigned int i = 0; i < TABLE_SIZE; i++)
+		for (struct communicator *communicator = table[i]; communicator != NULL;
+		     communicator = communicator->next) {
+			communicator->state = COMMUNICATOR_PASSED;
+			release_memory(communicator);
+		}
+	reap_retired();
+	(void)pthread_mutex_unlock(&mutex);
 	(void)atomic_fetch_add(&removals, 1);
 	atomic_store(&has_keyval, false);
 }
@@ -541,12 +604,12 @@ bool communicator_stage(struct communicator *communicator)
 
 	(void)pthread_mutex_lock(&mutex);
 	if (stagings < STAGINGS_MAX) {
-		staging = source.allocate(source.heap, STAGING_BYTES, 1, false);
+		staging = source_allocate(STAGING_BYTES);
 		stagings += staging != NULL ? 1 : 0;
 	}
 	(void)pthread_mutex_unlock(&mutex);
 	if (staging != NULL)
-		offset = (uint64_t)((unsigned char *)staging - heap_of_slot(source.slot)) + 1;
+		offset = (uint64_t)((unsigned char *)staging - source_heap(source_region()->slot)) + 1;
 	communicator->staging = staging;
 	uint64_t step = step_begin(communicator);
 	if (step == 0)
@@ -560,13 +623,12 @@ bool communicator_stage(struct communicator *communicator)
 		shared_copy_in(&offset, data, sizeof(offset));
 		if (offset == 0) {
 			everywhere = false;
-		} else if ((offset - 1) % 4096 != 0 || offset - 1 > source.heap_bytes ||
-			   STAGING_BYTES > source.heap_bytes - (offset - 1)) {
+		} else if (!lies_in_heap(offset - 1, STAGING_BYTES)) {
 			communicator_break(communicator, rank, "names memory outside its heap");
 			return false;
 		} else {
 			communicator->peers[rank].staging =
-				(const shared_bytes *)(heap_of_slot(communicator->peers[rank].slot) + offset -
+				(const shared_bytes *)(source_heap(communicator->peers[rank].slot) + offset -
 						       1);
 		}
 	}
@@ -576,7 +638,7 @@ bool communicator_stage(struct communicator *communicator)
 		communicator->staging = NULL;
 		(void)pthread_mutex_lock(&mutex);
 		if (staging != NULL) {
-			(void)source.release((void *)staging);
+			(void)source_region()->release((void *)staging);
 			stagings--;
 		}
 		(void)pthread_mutex_unlock(&mutex);

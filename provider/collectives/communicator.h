@@ -8,7 +8,6 @@
 
 #include "collectives/block.h"
 #include "collectives/library.h"
-#include "preload/region_source.h"
 
 /* More members would make the flat exchange slower than the MPI library's trees. */
 #define COMMUNICATOR_MEMBERS_MAX 64
@@ -38,19 +37,25 @@ struct communicator_peer {
 };
 
 struct communicator {
-	handle handle; /* as mpi.h's handle_of() */
+	handle handle; /* of handle_of() */
 	enum communicator_state state;
 	int rank;
 	int size;
-	int calls;         /* collectives so far while it was new or closed */
-	int calls_before;  /* collectives before the next attempt to set it up */
+	/* Attempts to set it up: begin at this number of collectives, and how many are between two. */
+	uint64_t retry_at;
+	uint64_t retry_interval;
 	uint64_t step;     /* the last step that was begun */
 	uint64_t complete; /* all members have completed this step */
-	/* Collectives that were begun and completed, since the set-up. Written by the thread in a collective.
+	/*
+	 * Numbers of the last collectives that were begun, of whatever library, and that ended through the
+	 * region. Written by the thread in a collective.
 	 */
 	atomic_uint_fast64_t begun;
 	atomic_uint_fast64_t ended;
-	atomic_bool closing; /* written under the mutex: `closed` was stored */
+	atomic_bool closing;  /* written under the mutex: `closed` was stored */
+	uint64_t last;        /* the last collective through the region + 1, once it is known; 0 before */
+	unsigned int settled; /* under the mutex: the last round of communicators_settle() that took it */
+	bool settling;        /* under the mutex: communicators_settle() waits for it */
 	struct block *block;
 	shared_bytes *staging;
 	bool no_staging; /* a member has none: long data is the MPI library's */
@@ -60,9 +65,9 @@ struct communicator {
 };
 
 /*
- * The state of a communicator if its next collective goes through the region, else NULL. All members of a
- * communicator get the same answer for the same collective. The first collectives of a communicator set it
- * up, by messages. `reduces`: it is a reduction.
+ * Counts a collective of a communicator. Returns its state if the collective goes through the region, else
+ * NULL. All members of a communicator get the same answer for the same collective. The first collectives of a
+ * communicator set it up, by messages. `reduces`: it is a reduction.
  */
 struct communicator *communicator_find(handle comm, bool reduces);
 
@@ -77,7 +82,7 @@ bool communicator_enter_closing(struct communicator *communicator);
  * provider yields the processor there if cores are shared.
  */
 void progress(void);
-/* Before MPI_Finalize(). Other threads call no MPI function any more. */
+/* Before the end of a session or of the MPI library. */
 void progress_finish(void);
 
 /* A program that is never late must notice now and then that a member must leave, and progress its messages.
@@ -85,14 +90,13 @@ void progress_finish(void);
 #define COLLECTIVES_PER_PROGRESS 64
 
 /*
- * Begins a collective. Returns false if it is the MPI library's. The barrier that orders the store and the
- * load is executed by the other side, in vicinal_region_attend().
+ * Begins a collective that communicator_find() has counted. Returns false if it is the MPI library's. The
+ * barrier that orders the count before the load is executed by the other side, in vicinal_region_attend().
  */
 static inline bool communicator_enter(struct communicator *communicator)
 {
-	uint64_t begun = atomic_load_explicit(&communicator->begun, memory_order_relaxed) + 1;
+	uint64_t begun = atomic_load_explicit(&communicator->begun, memory_order_relaxed);
 
-	atomic_store_explicit(&communicator->begun, begun, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
 	if (__builtin_expect(begun % COLLECTIVES_PER_PROGRESS == 0, 0))
 		progress();

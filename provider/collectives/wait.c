@@ -56,12 +56,12 @@ static void relax(void)
  * A request of each thread that never completes. A test of it is the one call by which every MPI library
  * makes progress on all of its messages: a probe of MPI_COMM_SELF, for example, makes none in MPICH.
  */
-struct pending {
+static __thread __attribute__((tls_model("initial-exec"))) struct {
 	handle request;
-	struct pending *next;
-};
-static struct pending *_Atomic pending_requests;
-static __thread __attribute__((tls_model("initial-exec"))) struct pending *own_request;
+	unsigned int era;
+} own;
+/* Counts from 1. A request of another era may be of an MPI library that has ended since. */
+static atomic_uint era = 1;
 
 static int query_nothing(void *state, void *status)
 {
@@ -83,20 +83,14 @@ static int cancel_nothing(void *state, int complete)
 	return MPI_OK;
 }
 
-static struct pending *start_request(void)
+static bool start_request(void)
 {
-	struct pending *made = calloc(1, sizeof(*made));
-
-	if (made == NULL ||
-	    MPI_CALL(Grequest_start, int (*)(void *, void *), int (*)(void *), int (*)(void *, int), void *,
-		     handle *)(query_nothing, free_nothing, cancel_nothing, NULL, &made->request) != MPI_OK) {
-		free(made);
-		return NULL;
-	}
-	made->next = atomic_load(&pending_requests);
-	while (!atomic_compare_exchange_weak(&pending_requests, &made->next, made))
-		continue;
-	return made;
+	own.request = 0;
+	if (MPI_CALL(Grequest_start, int (*)(void *, void *), int (*)(void *), int (*)(void *, int), void *,
+		     handle *)(query_nothing, free_nothing, cancel_nothing, NULL, &own.request) != MPI_OK)
+		return false;
+	own.era = atomic_load(&era);
+	return true;
 }
 
 /* Longer than the MPI_Status of any interface. */
@@ -109,10 +103,11 @@ void progress(void)
 	struct any_status status;
 	int flag = 0;
 
-	if (own_request == NULL && (own_request = start_request()) == NULL)
+	if (__builtin_expect(own.era != atomic_load_explicit(&era, memory_order_relaxed), 0) &&
+	    !start_request())
 		return;
 	communicator_wait_elsewhere(true);
-	(void)MPI_CALL(Test, handle *, int *, void *)(&own_request->request, &flag, &status);
+	(void)MPI_CALL(Test, handle *, int *, void *)(&own.request, &flag, &status);
 	communicator_wait_elsewhere(false);
 }
 
@@ -120,16 +115,13 @@ void progress_finish(void)
 {
 	struct any_status status;
 	int flag = 0;
-	struct pending *each = atomic_exchange(&pending_requests, NULL);
 
-	own_request = NULL;
-	while (each != NULL) {
-		struct pending *next = each->next;
-		(void)MPI_CALL(Grequest_complete, handle)(each->request);
-		(void)MPI_CALL(Test, handle *, int *, void *)(&each->request, &flag, &status);
-		free(each);
-		each = next;
+	if (own.era == atomic_load(&era)) {
+		(void)MPI_CALL(Grequest_complete, handle)(own.request);
+		(void)MPI_CALL(Test, handle *, int *, void *)(&own.request, &flag, &status);
 	}
+	/* The requests of other threads are never completed, and never tested again. */
+	(void)atomic_fetch_add(&era, 1);
 }
 
 /* ---- waiting ---- */

@@ -13,9 +13,9 @@
 #define REGION_SOURCE_VERSION 1U
 
 /*
- * A member's view of its region. Valid while the library has a block of the heap: the mapping and the
- * member's slot stay until the last block is released. `is_gone` and `allocate` may be called from any
- * thread.
+ * A member's view of its region. `allocate` is valid until the region is withdrawn, all other pointers while
+ * the library has a block of the heap: the mapping and the member's slot stay until the last block is
+ * released. `is_gone`, `allocate` and `release` may be called from any thread.
  */
 struct region_source {
 	uint32_t version;
@@ -49,8 +49,10 @@ struct region_source {
  */
 typedef int region_offer_function(const struct region_source *source);
 #define REGION_OFFER_NAME "vicinal_region_offer"
-/* The library's windows have a function of their own, with the same contract. */
-#define WINDOWS_OFFER_NAME "vicinal_windows_offer"
+
+/* The endpoint of the region with this heap is being closed. Blocks stay until they are released. */
+typedef void region_withdraw_function(const void *heap);
+#define REGION_WITHDRAW_NAME "vicinal_region_withdraw"
 
 /*
  * Called now and then by the provider's progress, with its locks held. `leave`: the manager asks the member

@@ -34,35 +34,30 @@ static bool is_gone(void *member, uint32_t slot, uint32_t epoch, uint64_t heartb
 	return state == MEMBER_LEFT || state == MEMBER_DIED;
 }
 
-static region_offer_function *find_function(const char *name)
+/* Stores the library's function `name` in *function, a pointer to a function; NULL without the library. */
+static void find_function(const char *name, void *function)
 {
-	region_offer_function *offer = NULL;
 	void *symbol = dlsym(RTLD_DEFAULT, name);
 
 	/* ISO C has no conversion from an object's address to a function's; POSIX has dlsym(). */
-	memcpy(&offer, &symbol, sizeof(offer));
-	return offer;
-}
-
-static void find_attend(void)
-{
-	void *symbol = dlsym(RTLD_DEFAULT, REGION_ATTEND_NAME);
-
-	memcpy(&attend, &symbol, sizeof(attend));
+	memcpy(function, &symbol, sizeof(symbol));
 }
 
 bool region_is_wanted(void)
 {
-	return find_function(REGION_OFFER_NAME) != NULL;
+	region_offer_function *offer = NULL;
+
+	find_function(REGION_OFFER_NAME, &offer);
+	return offer != NULL;
 }
 
 int region_offer(struct heap *heap, struct member *member, uint64_t timeout, void (*wait_elsewhere)(bool),
 		 struct region_error *error)
 {
-	region_offer_function *offer = find_function(REGION_OFFER_NAME);
-	region_offer_function *offer_windows = find_function(WINDOWS_OFFER_NAME);
+	region_offer_function *offer = NULL;
 	const struct region *region = heap->region;
 
+	find_function(REGION_OFFER_NAME, &offer);
 	if (offer == NULL)
 		return -ENOENT;
 	peer_timeout = timeout;
@@ -82,13 +77,10 @@ int region_offer(struct heap *heap, struct member *member, uint64_t timeout, voi
 		.is_gone = is_gone,
 		.wait_elsewhere = wait_elsewhere,
 	};
-	find_attend();
+	find_function(REGION_ATTEND_NAME, &attend);
 	int result = offer(&source);
 	if (result == 0)
 		atomic_store(&offered, region);
-	/* The version is the same for both, so a refusal has been reported. */
-	if (offer_windows != NULL)
-		(void)offer_windows(&source);
 	if (result == -EPROTONOSUPPORT)
 		return region_fail(error, result,
 				   "libvicinal-mpi.so and the provider are of different versions: name the "
@@ -100,4 +92,13 @@ void region_attend(const struct region *region, bool leave)
 {
 	if (attend != NULL && atomic_load_explicit(&offered, memory_order_relaxed) == region)
 		attend(leave);
+}
+
+void region_withdraw(const struct heap *heap)
+{
+	region_withdraw_function *withdraw = NULL;
+
+	find_function(REGION_WITHDRAW_NAME, &withdraw);
+	if (withdraw != NULL && heap != NULL)
+		withdraw(heap);
 }

@@ -23,4 +23,7 @@ int region_offer(struct heap *heap, struct member *member, uint64_t timeout, voi
  */
 void region_attend(const struct region *region, bool leave);
 
+/* The endpoint with this heap, which may be NULL, is being closed: the library allocates from it no more. */
+void region_withdraw(const struct heap *heap);
+
 #endif

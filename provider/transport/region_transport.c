@@ -5,6 +5,7 @@
  */
 #include "transport/region_transport.h"
 
+#include "region/region_offer.h"
 #include "transport/detach.h"
 #include "transport/failover.h"
 #include "transport/network.h"
@@ -148,6 +149,7 @@ int transport_join(struct transport *transport, struct region *region, uint32_t 
 void transport_close(struct transport *transport)
 {
 	transport_publish_counts(transport);
+	region_withdraw(transport->heap);
 	for (uint32_t i = 0; i < transport->attachment_count; i++) {
 		/* Memory of the application in the heap keeps the slot occupied. */
 		if (i == 0 && transport->heap != NULL)

@@ -3,9 +3,8 @@
 import mmap
 import random
 import re
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from launch_support import GUARD_SECONDS, MPIS, compile_for_each_mpi
 
 from vicinal import region
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
-from vicinal.launch.running import RunningJob
+from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import Job
 from vicinal.region.format import SlotState, sections_offset
 from vicinal.region.inspection import Header
@@ -59,6 +58,13 @@ class Running:
         return int(found[1])
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds, or for GUARD_SECONDS."""
+    until = time.monotonic() + GUARD_SECONDS
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+
+
 @contextmanager
 def running(
     program: Path, tmp_path: Path, *options: str, ranks: int = 3, **variables: str
@@ -70,10 +76,7 @@ def running(
             pytest.skip("the nodes have no network of their own here")
         job = Job([str(program), str(end), *options], ranks, environment=variables)
         with RunningJob(job, cluster, stdout=stream, stderr=stream) as started:
-            for _ in range(int(GUARD_SECONDS / 0.05)):
-                if "running" in output.read_text():
-                    break
-                threading.Event().wait(0.05)
+            wait_until(lambda: "running" in output.read_text())
             yield Running(started, Path(started.region_states()[0].path), end, output)
 
 
@@ -109,7 +112,41 @@ def test_a_member_leaves_the_region_in_the_middle(
         outcome = region.leave(job.path, slots, timeout=GUARD_SECONDS)
         assert outcome.troubles == ()
         assert not [slot for _, slot in job.slots() if slot in slots]
+        # Now and then the others try again, all in the same collective: at the latest after 1024.
+        lines = job.output.read_text().count("running")
+        wait_until(lambda: job.output.read_text().count("running") >= lines + 2)
+        assert job.output.read_text().count("running") >= lines + 2
         job.finish()
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    source = Path(__file__).with_name("sessions.c")
+    return compile_for_each_mpi(source, tmp_path_factory.mktemp("sessions"))
+
+
+def test_sessions_one_after_the_other(sessions: dict[str, Path]) -> None:
+    """Each has an endpoint of its own. Open MPI 5.0.11 fails in the second one, without us too."""
+    with EphemeralCluster(nodes=2) as cluster:
+        job = Job([str(sessions["mpich"]), "sessions", "4"], 2)
+        done = launch(job, cluster, timeout=GUARD_SECONDS)
+    assert sorted(done.stdout.splitlines()) == ["rank 0: good", "rank 1: good"], done.stderr
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_process_leaves_the_region_by_mpi_finalize(
+    sessions: dict[str, Path], tmp_path: Path, mpi: str
+) -> None:
+    """Blocks that nobody released would keep the slots until the processes end."""
+    end, output = tmp_path / "end", tmp_path / "output"
+    with EphemeralCluster(nodes=2) as cluster, output.open("wb") as stream:
+        job = Job([str(sessions[mpi]), "stay", str(end)], 2)
+        with RunningJob(job, cluster, stdout=stream, stderr=stream) as started:
+            wait_until(lambda: output.read_text().count("finalized") == 2)
+            members = started.region_states()[0].members
+            end.touch()
+            assert started.wait(GUARD_SECONDS) == 0, output.read_text()
+    assert {each.state for each in members} <= {SlotState.FREE}
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -155,6 +155,13 @@ def test_other_releases(run: Run, checkout: Path, library: str) -> None:
         check(run(group, library), scenarios_of(checkout, group))
 
 
+def test_a_program_without_mpi_may_have_the_library_for_mpi(run: Run, checkout: Path) -> None:
+    """`vicinal env` names the library for all programs. Several endpoints offer it their region."""
+    library = checkout / "build/release/provider/libvicinal-mpi.so"
+    done = run("address", "mpich", LD_PRELOAD=str(library))
+    check(done, scenarios_of(checkout, "address"))
+
+
 @pytest.mark.parametrize("group", ["address", "fork", "several", "wait"])
 def test_in_two_regions(run: Run, checkout: Path, region_path: Path, group: str) -> None:
     """All ranks are members of both regions, and find each other in the first."""
