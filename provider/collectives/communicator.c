@@ -379,7 +379,7 @@ void vicinal_region_attend(bool leave)
 
 static struct communicator **place_of(handle comm)
 {
-	return &table[(uint32_t)((uint64_t)comm * UINT64_C(0x9e3779b97f4a7c15) >> 40) % TABLE_SIZE];
+	return &table[handle_hash(comm) % TABLE_SIZE];
 }
 
 /* Called by the MPI library when it frees a communicator. */

@@ -120,6 +120,12 @@ static inline handle handle_of(handle word)
 	return mpi.abi == ABI_MPICH ? (uint32_t)word : word;
 }
 
+/* For tables of handles. */
+static inline uint32_t handle_hash(handle word)
+{
+	return (uint32_t)((uint64_t)word * UINT64_C(0x9e3779b97f4a7c15) >> 40);
+}
+
 /* The address of a symbol of the MPI library, or of a program's copy of it; 0 if there is none. */
 handle mpi_symbol(void *library, const char *name);
 

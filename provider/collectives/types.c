@@ -97,7 +97,7 @@ static struct {
 
 static uint32_t place_of(handle type)
 {
-	return (uint32_t)((uint64_t)type * UINT64_C(0x9e3779b97f4a7c15) >> 56) % TABLE_SIZE;
+	return handle_hash(type) % TABLE_SIZE;
 }
 
 struct basic_type mpi_basic_type(handle type)

@@ -59,7 +59,7 @@ void windows_decide(void)
 
 static struct window **place_of(handle win)
 {
-	return &table[(uint32_t)((uint64_t)win * UINT64_C(0x9e3779b97f4a7c15) >> 40) % TABLE_SIZE];
+	return &table[handle_hash(win) % TABLE_SIZE];
 }
 
 static void add(struct window *window)

@@ -3,16 +3,16 @@
 The program of tests/windows checks each result itself. A failure prints seed and step.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from collectives_support import check_good, run_ranks
 from command_support import CHECKOUT
-from launch_support import GUARD_SECONDS, MPIS, compile_for_each_mpi, square
+from launch_support import MPIS, compile_for_each_mpi, square
 
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
-from vicinal.launch.running import launch
-from vicinal.mpi.job import CompletedJob, Job
+from vicinal.mpi.job import CompletedJob
 
 SOURCES = CHECKOUT / "tests/windows"
 NODES = 4
@@ -38,33 +38,23 @@ def cluster() -> Iterator[EphemeralCluster]:
         yield nodes
 
 
-def run_ranks(
+def run_windows(
     cluster: EphemeralCluster,
     program: Path,
     *arguments: object,
     ranks: int = 2,
-    variables: Mapping[str, str] | None = None,
+    windows: str = "on",
 ) -> CompletedJob:
-    """Run a mode of the program. `variables` are for the ranks."""
-    words = [str(program), *map(str, arguments)]
-    job = Job(words, ranks=ranks, environment={"VICINAL_WINDOWS": "on", **(variables or {})})
-    return launch(job, cluster, timeout=GUARD_SECONDS)
-
-
-def check_good(done: CompletedJob, ranks: int) -> str:
-    """Check that all ranks ended well. Returns what else they printed."""
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    good = [f"rank {rank}: good" for rank in range(ranks)]
-    assert sorted(line for line in lines if line in good) == good, done.stdout
-    return "\n".join(line for line in lines if line not in good)
+    """Run a mode of the program."""
+    variables = {"VICINAL_WINDOWS": windows}
+    return run_ranks(cluster, program, *arguments, ranks=ranks, variables=variables)
 
 
 @pytest.mark.parametrize(("mpi", "ranks"), square(MPIS, (2, 3, 4), COMMON_JOBS))
 def test_drawn_operations(
     programs: dict[str, Path], cluster: EphemeralCluster, mpi: str, ranks: int
 ) -> None:
-    done = run_ranks(cluster, programs[mpi], STEPS[mpi], 27, 6, 80, ranks=ranks)
+    done = run_windows(cluster, programs[mpi], STEPS[mpi], 27, 6, 80, ranks=ranks)
     assert check_good(done, ranks) == ""
 
 
@@ -74,7 +64,7 @@ def test_drawn_operations(
 def test_many_drawn_operations(
     programs: dict[str, Path], cluster: EphemeralCluster, mpi: str, seed: int
 ) -> None:
-    done = run_ranks(cluster, programs[mpi], STEPS[mpi], seed, 30, 200)
+    done = run_windows(cluster, programs[mpi], STEPS[mpi], seed, 30, 200)
     assert check_good(done, 2) == ""
 
 
@@ -87,22 +77,22 @@ def test_concurrent_operations(
     ranks: int,
     mode: tuple[object, ...],
 ) -> None:
-    assert check_good(run_ranks(cluster, programs[mpi], *mode, ranks=ranks), ranks) == ""
+    assert check_good(run_windows(cluster, programs[mpi], *mode, ranks=ranks), ranks) == ""
 
 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_a_put_needs_no_call_of_its_target(
     programs: dict[str, Path], cluster: EphemeralCluster, mpi: str
 ) -> None:
-    assert check_good(run_ranks(cluster, programs[mpi], "direct"), 2) == "direct"
-    off = run_ranks(cluster, programs[mpi], "direct", variables={"VICINAL_WINDOWS": "off"})
+    assert check_good(run_windows(cluster, programs[mpi], "direct"), 2) == "direct"
+    off = run_windows(cluster, programs[mpi], "direct", windows="off")
     assert check_good(off, 2) == "by messages"
 
 
 def test_a_window_that_is_too_long_for_the_heap_is_told_once(
     programs: dict[str, Path], cluster: EphemeralCluster
 ) -> None:
-    done = run_ranks(cluster, programs["mpich"], "churn", 120)
+    done = run_windows(cluster, programs["mpich"], "churn", 120)
     assert check_good(done, 2) == ""
     lines = [line for line in done.stderr.splitlines() if "no room for a window" in line]
     assert len(lines) == 2

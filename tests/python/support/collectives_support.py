@@ -12,9 +12,6 @@ from vicinal.mpi.job import CompletedJob, Job
 
 SOURCES = CHECKOUT / "tests/collectives"
 
-RANK_VARIABLES: Mapping[str, str] = {}
-"""Variables of the ranks in all these jobs."""
-
 COLLECTIVES = (
     *("barrier", "bcast", "reduce", "allreduce", "reduce_scatter", "reduce_scatter_block"),
     *("allgather", "allgatherv", "gather", "gatherv", "scatter", "scatterv"),
@@ -38,7 +35,7 @@ def run_ranks(
 ) -> CompletedJob:
     """Run the program with a mode, numbers and options: see tests/collectives/main.c."""
     words = [str(program), *map(str, arguments)]
-    job = Job(words, ranks=ranks, environment={**RANK_VARIABLES, **(variables or {})})
+    job = Job(words, ranks=ranks, environment=dict(variables or {}))
     return launch(job, cluster, timeout=GUARD_SECONDS)
 
 
