@@ -615,7 +615,7 @@ bool communicator_stage(struct communicator *communicator)
 	if (step == 0)
 		return false;
 	shared_copy_out(step_data(communicator, step, false), &offset, sizeof(offset));
-	step_publish(communicator, step, kind);
+	step_publish(communicator, step, kind, sizeof(offset));
 	for (int rank = 0; rank < communicator->size; rank++) {
 		const shared_bytes *data = step_read(communicator, rank, step, kind, false);
 		if (data == NULL)

@@ -7,6 +7,7 @@
 #define VICINAL_COLLECTIVES_COMMUNICATOR_H
 
 #include "collectives/block.h"
+#include "collectives/counts.h"
 #include "collectives/library.h"
 
 /* More members would make the flat exchange slower than the MPI library's trees. */
@@ -152,13 +153,18 @@ static inline shared_bytes *step_data(const struct communicator *communicator, u
 		      : communicator->block->cells[step % CELLS].data;
 }
 
-/* Publishes this member's data, which the caller has copied to step_data(). Pairs with step_read(). */
-static inline void step_publish(const struct communicator *communicator, uint64_t step, uint64_t kind)
+/*
+ * Publishes this member's data, `bytes` in all, which the caller has copied to step_data(). Pairs with
+ * step_read().
+ */
+static inline void step_publish(const struct communicator *communicator, uint64_t step, uint64_t kind,
+				size_t bytes)
 {
 	struct cell *cell = &communicator->block->cells[step % CELLS];
 
 	shared_store_u64(&cell->kind, kind);
 	shared_release_u64(&cell->control, step);
+	count_more(COUNTED_COLLECTIVE_BYTES, bytes);
 }
 
 /* Waits for a peer's cell. Returns false if the peer is gone or does something else in this step. */

@@ -218,8 +218,10 @@ static int refuse_count(handle comm)
 		if (c != NULL && communicator_enter(c)) { \
 			enum outcome outcome = c->state == COMMUNICATOR_BROKEN ? OUTCOME_FAILED : (does); \
 			communicator_leave(c); \
-			if (__builtin_expect(outcome == OUTCOME_DONE, 1)) \
+			if (__builtin_expect(outcome == OUTCOME_DONE, 1)) { \
+				count_more(COUNTED_COLLECTIVES, 1); \
 				return MPI_OK; \
+			} \
 			if (outcome == OUTCOME_FAILED) \
 				return communicator_fail(c); \
 		} \

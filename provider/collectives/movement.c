@@ -50,7 +50,7 @@ enum outcome move_barrier(struct communicator *communicator)
 
 	if (step == 0)
 		return OUTCOME_FAILED;
-	step_publish(communicator, step, kind);
+	step_publish(communicator, step, kind, 0);
 	for (int rank = 0; rank < communicator->size; rank++)
 		if (rank != communicator->rank && step_read(communicator, rank, step, kind, false) == NULL)
 			return OUTCOME_FAILED;
@@ -88,7 +88,7 @@ enum outcome move_bcast(struct communicator *communicator, unsigned char *bytes,
 			return OUTCOME_FAILED;
 		if (is_root) {
 			copy_out(step_data(communicator, step, staged), bytes + at, piece);
-			step_publish(communicator, step, kind);
+			step_publish(communicator, step, kind, piece);
 		} else {
 			const shared_bytes *data = step_read(communicator, root, step, kind, staged);
 			if (data == NULL)
@@ -121,7 +121,7 @@ static enum outcome collect(struct communicator *communicator, const unsigned ch
 			return OUTCOME_FAILED;
 		if (root < 0 || !reads) {
 			copy_out(step_data(communicator, step, staged), from + at, piece);
-			step_publish(communicator, step, kind);
+			step_publish(communicator, step, kind, piece);
 		}
 		for (int i = 1; i < communicator->size && reads; i++) {
 			/* Starting behind itself, so that members read from different members. */
@@ -182,7 +182,7 @@ static enum outcome distribute(struct communicator *communicator, const unsigned
 				if (rank != communicator->rank)
 					copy_out(data + (size_t)rank * piece, from + rank * length + at,
 						 piece);
-			step_publish(communicator, step, kind);
+			step_publish(communicator, step, kind, piece * (size_t)(size - 1));
 		}
 		for (int i = 1; i < size; i++) {
 			int rank = (communicator->rank + i) % size;

@@ -161,7 +161,7 @@ static uint64_t publish(struct communicator *communicator, uint64_t kind, bool s
 		copy_small_out(data, bytes, length);
 	else
 		shared_copy_out(data, bytes, length);
-	step_publish(communicator, step, kind);
+	step_publish(communicator, step, kind, length);
 	return step;
 }
 
@@ -239,7 +239,7 @@ static bool exchange_shares(struct communicator *communicator, const struct oper
 	shared_bytes *data = step_data(communicator, step, true);
 	if (share > 0 && !fold(operation, operands, (void *)data, share))
 		return false;
-	step_publish(communicator, step, kind);
+	step_publish(communicator, step, kind, (size_t)(share * size));
 	for (int i = 0; i < communicator->size; i++) {
 		int rank = (communicator->rank + i) % communicator->size;
 		share = share_of(elements, communicator->size, rank, &first);
@@ -309,7 +309,7 @@ enum outcome reduce_scatter(struct communicator *communicator, const struct oper
 		for (int rank = 0; rank < communicator->size; rank++)
 			shared_copy_out(data + (size_t)rank * length, from + (rank * count + at) * size,
 					length);
-		step_publish(communicator, step, kind);
+		step_publish(communicator, step, kind, length * (size_t)communicator->size);
 		if (!collect_operands(communicator, step, kind, staged, (size_t)communicator->rank * length,
 				      communicator->size, &operands) ||
 		    !fold(operation, &operands, to + at * size, elements))

@@ -62,4 +62,16 @@ typedef void region_withdraw_function(const void *heap);
 typedef void region_attend_function(bool leave);
 #define REGION_ATTEND_NAME "vicinal_region_attend"
 
+/* What the process has done through its region: see the same words of struct section_header. */
+struct region_counts {
+	uint64_t collectives;
+	uint64_t collective_bytes;
+	uint64_t one_sided;
+	uint64_t one_sided_bytes;
+};
+
+/* Called now and then by the provider's progress, with its locks held. */
+typedef void region_counts_function(struct region_counts *counts);
+#define REGION_COUNTS_NAME "vicinal_region_counts"
+
 #endif

@@ -289,7 +289,18 @@ struct section_header {
 	 */
 	shared_u32 core;            /* 448 */
 	shared_bytes core_name[28]; /* 452 */
-	shared_bytes reserved5[1024 - 480];
+	shared_bytes reserved5[32];
+	/*
+	 * line 8: what the owner's process has done by its own loads and stores, without messages
+	 * (libvicinal-mpi.so): collectives, the bytes that it wrote in them for others, one-sided
+	 * operations, and the bytes that it read or wrote at their targets. For people; only in the
+	 * section of the process's first endpoint.
+	 */
+	shared_u64 collectives;      /* 512 */
+	shared_u64 collective_bytes; /* 520 */
+	shared_u64 one_sided;        /* 528 */
+	shared_u64 one_sided_bytes;  /* 536 */
+	shared_bytes reserved6[1024 - 544];
 	struct exposure_line exposures[REGION_EXPOSURES]; /* 1024 */
 };
 _Static_assert(sizeof(struct section_header) == REGION_PAGE, "the section header is one page");
@@ -309,6 +320,7 @@ _Static_assert(offsetof(struct section_header, exposed) == 320, "documented offs
 _Static_assert(offsetof(struct section_header, reaching) == 384, "documented offset");
 _Static_assert(offsetof(struct section_header, core) == 448, "documented offset");
 _Static_assert(offsetof(struct section_header, core_name) == 452, "documented offset");
+_Static_assert(offsetof(struct section_header, collectives) == 512, "documented offset");
 _Static_assert(offsetof(struct section_header, exposures) == 1024, "documented offset");
 
 /*

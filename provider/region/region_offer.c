@@ -10,9 +10,11 @@
 /* The same for all endpoints of the process. Stored before the first offer. */
 static uint64_t peer_timeout;
 
-/* The region that the library took, and its function. */
+/* The region that the library took, the heap of the endpoint that offered it, and the library's functions. */
 static const struct region *_Atomic offered;
+static const struct heap *_Atomic offered_heap;
 static region_attend_function *attend;
+static region_counts_function *counts_of;
 
 static void *allocate(void *heap, size_t bytes, size_t alignment, bool zero)
 {
@@ -78,9 +80,12 @@ int region_offer(struct heap *heap, struct member *member, uint64_t timeout, voi
 		.wait_elsewhere = wait_elsewhere,
 	};
 	find_function(REGION_ATTEND_NAME, &attend);
+	find_function(REGION_COUNTS_NAME, &counts_of);
 	int result = offer(&source);
-	if (result == 0)
+	if (result == 0) {
 		atomic_store(&offered, region);
+		atomic_store(&offered_heap, heap);
+	}
 	if (result == -EPROTONOSUPPORT)
 		return region_fail(error, result,
 				   "libvicinal-mpi.so and the provider are of different versions: name the "
@@ -94,11 +99,28 @@ void region_attend(const struct region *region, bool leave)
 		attend(leave);
 }
 
+void region_publish_counts(const struct heap *heap, const struct member *member)
+{
+	struct section_header *header = section_header(member->region, member->slot);
+	struct region_counts counts;
+
+	if (counts_of == NULL || heap == NULL ||
+	    atomic_load_explicit(&offered_heap, memory_order_relaxed) != heap)
+		return;
+	counts_of(&counts);
+	shared_store_u64(&header->collectives, counts.collectives);
+	shared_store_u64(&header->collective_bytes, counts.collective_bytes);
+	shared_store_u64(&header->one_sided, counts.one_sided);
+	shared_store_u64(&header->one_sided_bytes, counts.one_sided_bytes);
+}
+
 void region_withdraw(const struct heap *heap)
 {
 	region_withdraw_function *withdraw = NULL;
 
 	find_function(REGION_WITHDRAW_NAME, &withdraw);
+	if (heap != NULL && atomic_load(&offered_heap) == heap)
+		atomic_store(&offered_heap, NULL);
 	if (withdraw != NULL && heap != NULL)
 		withdraw(heap);
 }

@@ -26,4 +26,10 @@ void region_attend(const struct region *region, bool leave);
 /* The endpoint with this heap, which may be NULL, is being closed: the library allocates from it no more. */
 void region_withdraw(const struct heap *heap);
 
+/*
+ * Publish in the section of the endpoint with this heap, which may be NULL, what this process has done
+ * through the region without messages, if the library uses this heap.
+ */
+void region_publish_counts(const struct heap *heap, const struct member *member);
+
 #endif

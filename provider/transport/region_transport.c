@@ -439,6 +439,9 @@ void transport_publish_counts(struct transport *transport)
 		if (transport->peers[source] != NULL)
 			publish_counts_of(transport, transport->peers[source]);
 	for (uint32_t i = 0; i < transport->attachment_count; i++)
-		if (attachment_holds_slot(&transport->attachments[i]))
+		if (attachment_holds_slot(&transport->attachments[i])) {
 			transport_publish_arena_used(&transport->attachments[i]);
+			if (i == 0)
+				region_publish_counts(transport->heap, transport->attachments[i].member);
+		}
 }

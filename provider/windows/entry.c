@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "collectives/communicator.h"
+#include "collectives/data.h"
 #include "windows/accumulate.h"
 #include "windows/memory.h"
 #include "windows/synchronize.h"
@@ -143,6 +144,14 @@ static int refuse_count(handle win)
 	return ERROR_COUNT;
 }
 
+static void count_operation(const struct target *target)
+{
+	int64_t bytes = data_bytes(target->count, target->type);
+
+	count_more(COUNTED_ONE_SIDED, 1);
+	count_more(COUNTED_ONE_SIDED_BYTES, bytes > 0 ? (uint64_t)bytes : 0);
+}
+
 /*
  * An operation that is done here, or else passed on. `w` is the window, and `t` the target, in `does`.
  * The request of an operation that was done here is the one of an operation without data.
@@ -158,6 +167,7 @@ static int refuse_count(handle win)
 			const struct target t = {rank, disp, count, handle_of(type)}; \
 			enum outcome outcome = (does); \
 			if (__builtin_expect(outcome == OUTCOME_DONE, 1)) { \
+				count_operation(&t); \
 				window_progress(w); \
 				return finished; \
 			} \

@@ -16,7 +16,7 @@ from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import show_size
 from vicinal.launch.paths import newest_job, traffic_of
 from vicinal.mpi.job_region import region_path
-from vicinal.mpi.traffic import NETWORK_PATH, JobTraffic
+from vicinal.mpi.traffic import NETWORK_PATH, REGION_PATH, JobTraffic
 
 _WIDTH = 120
 """Columns of a table that is not shown on a terminal."""
@@ -139,6 +139,21 @@ def paths_table(traffic: JobTraffic) -> Table:
             str(sum(each.messages for each in sent)),
             show_size(sum(each.bytes for each in sent)),
         )
+    for direct in traffic.direct:
+        for what, with_whom, operations, count in (
+            ("collectives", "communicators", direct.collectives, direct.collective_bytes),
+            ("one-sided", "windows", direct.one_sided, direct.one_sided_bytes),
+        ):
+            if operations:
+                table.add_row(
+                    str(direct.rank),
+                    Text(names.get(direct.rank, "-")),
+                    with_whom,
+                    "",
+                    f"{REGION_PATH}, {what}",
+                    f"{operations} calls",
+                    show_size(count),
+                )
     talked = {(p.sender, p.receiver) for p in traffic.pairs if p.sender != p.receiver}
     silent = len(names) * (len(names) - 1) - len(talked)
     if silent > 0:

@@ -5,7 +5,7 @@ between hosts as JSON.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, field, fields
 from typing import Any
 
 from vicinal.base.printable import printable
@@ -40,6 +40,20 @@ class SentBeyond:
 
 
 @dataclass(frozen=True)
+class DirectTraffic:
+    """What a rank did in regions by its own loads and stores, without messages."""
+
+    rank: int
+    collectives: int
+    collective_bytes: int
+    """What the rank wrote for others."""
+    one_sided: int
+    """Operations on windows."""
+    one_sided_bytes: int
+    """What the rank read and wrote at the targets."""
+
+
+@dataclass(frozen=True)
 class JobTraffic:
     """The traffic of all ranks of a job."""
 
@@ -51,6 +65,8 @@ class JobTraffic:
     """The rank of each nonce."""
     beyond: list[SentBeyond]
     """Traffic to peers that are in none of the regions; merge_traffic() identifies these peers."""
+    direct: list[DirectTraffic] = field(default_factory=list)
+    """Of the ranks that did collectives or one-sided operations without messages."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
@@ -84,9 +100,16 @@ class JobTraffic:
                     )
                     for sent in values["beyond"]
                 ],
+                [
+                    DirectTraffic(**{each.name: int(direct[each.name]) for each in _DIRECT_FIELDS})
+                    for direct in values["direct"]
+                ],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("the values are not a job's traffic") from error
+
+
+_DIRECT_FIELDS = fields(DirectTraffic)
 
 
 def job_traffic(state: RegionState) -> JobTraffic:
@@ -103,6 +126,9 @@ def job_traffic(state: RegionState) -> JobTraffic:
         pairs=pair_traffic(state),
         nonces={f"{m.nonce:016x}": m.rank for m in state.members if m.rank is not None},
         beyond=beyond,
+        direct=[
+            DirectTraffic(m.rank, **asdict(m.direct)) for m in state.members if m.rank is not None
+        ],
     )
     return merge_traffic([traffic])
 
@@ -132,7 +158,17 @@ def merge_traffic(parts: Iterable[JobTraffic]) -> JobTraffic:
         messages, count = total.get(key, (0, 0))
         total[key] = messages + pair.messages, count + pair.bytes
     merged = [PairTraffic(*key, *figures) for key, figures in sorted(total.items())]
-    return JobTraffic(label, names, merged, nonces, beyond)
+    return JobTraffic(label, names, merged, nonces, beyond, _merge_direct(everything))
+
+
+def _merge_direct(parts: Iterable[JobTraffic]) -> list[DirectTraffic]:
+    """The sums of each rank, in order of ranks, without those that are all 0."""
+    total: dict[int, list[int]] = {}
+    for each in (each for part in parts for each in part.direct):
+        rank, *figures = astuple(each)
+        before = total.get(rank, [0] * len(figures))
+        total[rank] = [a + b for a, b in zip(before, figures, strict=True)]
+    return [DirectTraffic(rank, *sums) for rank, sums in sorted(total.items()) if any(sums)]
 
 
 def pair_traffic(state: RegionState) -> list[PairTraffic]:

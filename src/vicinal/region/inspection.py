@@ -58,6 +58,19 @@ class Home:
 
 
 @dataclass(frozen=True)
+class DirectCounts:
+    """What a member's process did in the region by its own loads and stores, without messages."""
+
+    collectives: int = 0
+    collective_bytes: int = 0
+    """What the process wrote for others."""
+    one_sided: int = 0
+    """Operations on windows."""
+    one_sided_bytes: int = 0
+    """What the process read and wrote at the targets."""
+
+
+@dataclass(frozen=True)
 class Member:
     """An endpoint that took a slot. A slot that was never taken has no Member."""
 
@@ -96,6 +109,8 @@ class Member:
     """None for a member whose address names this region."""
     job: int = 0
     """Number of the member's job from VICINAL_JOB; 0 if the variable was unset."""
+    direct: DirectCounts = DirectCounts()
+    """All 0 except for the first endpoint of a process with libvicinal-mpi.so."""
 
     @property
     def condition(self) -> str:
@@ -194,6 +209,7 @@ class RegionState:
                     "condition": member.condition,
                     "nonce": f"{member.nonce:016x}",
                     "home": None if member.home is None else vars(member.home),
+                    "direct": vars(member.direct),
                 }
                 for member in self.members
             ],
@@ -396,6 +412,12 @@ class _Reader:
             network=int(section["core"]) != 0,
             home=_home(section),
             job=int(section["job"]),
+            direct=DirectCounts(
+                collectives=int(section["collectives"]),
+                collective_bytes=int(section["collective_bytes"]),
+                one_sided=int(section["one_sided"]),
+                one_sided_bytes=int(section["one_sided_bytes"]),
+            ),
         )
 
     def _section(self, slot: int) -> dict[str, Value]:

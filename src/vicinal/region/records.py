@@ -105,6 +105,10 @@ SECTION = Record(
     reaching=("<u8", 384),
     core=("<u4", 448),
     core_name=("V28", 452),
+    collectives=("<u8", 512),
+    collective_bytes=("<u8", 520),
+    one_sided=("<u8", 528),
+    one_sided_bytes=("<u8", 536),
     exposures=(f"V{EXPOSURES * LINE}", 1024),
 )
 

@@ -25,6 +25,7 @@ from vicinal.launch.paths_command import paths_table
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.traffic import (
+    DirectTraffic,
     JobTraffic,
     PairTraffic,
     job_traffic,
@@ -33,6 +34,7 @@ from vicinal.mpi.traffic import (
 )
 from vicinal.region import Beyond, Connection, Header, Member, RegionState, create
 from vicinal.region.format import Liveness, Route, SlotState
+from vicinal.region.inspection import DirectCounts
 
 needs_provider = pytest.mark.parametrize("path", [REGION])
 
@@ -91,6 +93,29 @@ def test_the_endpoints_of_a_rank_are_added_up() -> None:
         PairTraffic(0, 1, "region", 15, 1050),
         PairTraffic(1, 0, "region", 1, 8),
     ]
+
+
+def test_calls_without_messages_are_added_up_and_travel() -> None:
+    first, second = (
+        replace(member(slot, 0, endpoint=slot), direct=DirectCounts(3, 24, 2, 16))
+        for slot in range(2)
+    )
+    traffic = job_traffic(state([first, second, member(2, 1)], []))
+    assert traffic.direct == [DirectTraffic(0, 6, 48, 4, 32)]
+    assert JobTraffic.from_dict(traffic.to_dict()) == traffic
+    rows = [line.replace("│", " ").split() for line in shown_traffic(traffic).splitlines()]
+    assert [
+        "0",
+        "host0",
+        "communicators",
+        "region,",
+        "collectives",
+        "6",
+        "calls",
+        "48",
+        "B",
+    ] in rows
+    assert ["0", "host0", "windows", "region,", "one-sided", "4", "calls", "32", "B"] in rows
 
 
 def test_a_connection_to_an_earlier_owner_of_a_slot_does_not_count() -> None:
