@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * collectives - the time of a broadcast, an allgather, an allreduce and an alltoall.
+ * collectives - the time of the collective operations of collective.h, which says what the size is.
  *
- * The size refers to one rank's part: the broadcast message, the contribution of each rank to an
- * allgather, the vector of an allreduce (sums of doubles), and the block that each rank sends to
- * each other rank in an alltoall. Calls follow each other without a barrier. The root of a
- * broadcast changes each time, so that no root runs ahead. The time of a repetition is the slowest
- * rank's. Each operation's result is checked once, before the measurement.
+ * Calls follow each other without a barrier. The root of an operation with a root changes each time,
+ * so that no root runs ahead. The time of a repetition is the slowest rank's. Each operation's result
+ * is checked once, before the measurement.
  *
  *     mpiexec -n 4 collectives [--sizes 8,65536] [--repetitions 5] [--seconds 0.05]
  */
@@ -49,8 +47,7 @@ int main(int argc, char **argv)
 		group.exchange.size = (int)options.sizes[i];
 		group.exchange.buffer = measure_buffer((size_t)group.ranks * options.sizes[i]);
 		group.received = measure_buffer((size_t)group.ranks * options.sizes[i]);
-		for (int operation = 0; operation < (int)(sizeof(collectives) / sizeof(collectives[0]));
-		     operation++)
+		for (int operation = 0; operation < COLLECTIVES; operation++)
 			measure(&options, &group, operation);
 		free(group.received);
 		free(group.exchange.buffer);

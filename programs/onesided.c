@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * onesided - the time of a put, a get and an accumulate, for each message size.
+ * onesided - the time of a put, a get and an accumulate, for each message size, and of a fetch-and-op of 8
+ * bytes.
  *
  * Rank 0 accesses a window of rank 1 within one passive epoch (MPI_Win_lock_all). MPI_Win_flush
  * follows every operation, so that the time includes all of the operation. With `--together N`, it
@@ -73,12 +74,33 @@ static void accumulate(const struct exchange *exchange, long iterations)
 	}
 }
 
+static void fetch_and_op(const struct exchange *exchange, long iterations)
+{
+	int64_t before = 0;
+
+	if (exchange->rank != 0)
+		return;
+	for (long i = 0; i < iterations; i++) {
+		MPI_Fetch_and_op(exchange->buffer, &before, MPI_INT64_T, TARGET, 0, MPI_SUM,
+				 window_of(exchange));
+		flush_in_turn(exchange, i, iterations);
+	}
+}
+
+/* `only`: the only size, or 0. */
 static const struct {
 	const char *name;
 	exchange_function *run;
-} operations[] = {{"put", put}, {"get", get}, {"accumulate", accumulate}};
+	int only;
+} operations[] = {
+	{"put", put, 0},
+	{"get", get, 0},
+	{"accumulate", accumulate, 0},
+	{"fetch-and-op", fetch_and_op, (int)sizeof(int64_t)},
+};
 
-/* 5 is put, 7 is added twice, so the get must return 19. */
+/* 5 is put, 7 is added twice, and once more to the first element: the get must return 26, and 19 behind it.
+ */
 static void verify(struct epoch *epoch)
 {
 	struct exchange exchange = epoch->exchange;
@@ -92,13 +114,16 @@ static void verify(struct epoch *epoch)
 		for (size_t i = 0; i < count; i++)
 			values[i] = 7;
 		accumulate(&epoch->exchange, 2);
+		fetch_and_op(&epoch->exchange, 1);
 		get(&epoch->exchange, 1);
 		for (size_t i = 0; i < count; i++) {
-			if (values[i] != 19) {
+			long long right = i == 0 ? 26 : 19;
+			if (values[i] != right) {
 				fprintf(stderr,
-					"onesided: error: element %zu is %lld, not 19: the figures would be "
+					"onesided: error: element %zu is %lld, not %lld: the figures would "
+					"be "
 					"invalid\n",
-					i, (long long)values[i]);
+					i, (long long)values[i], right);
 				MPI_Abort(MPI_COMM_WORLD, 3);
 			}
 		}
@@ -149,7 +174,8 @@ static void measure(const struct measure_options *options, int allocate, long to
 	MPI_Barrier(MPI_COMM_WORLD);
 	verify(&epoch);
 	for (int i = 0; i < (int)(sizeof(operations) / sizeof(operations[0])); i++)
-		measure_operation(options, &epoch, i);
+		if (operations[i].only == 0 || operations[i].only == (int)size)
+			measure_operation(options, &epoch, i);
 	MPI_Win_unlock_all(epoch.window);
 	MPI_Win_free(&epoch.window);
 	free(own);

@@ -11,15 +11,6 @@
 
 #include "collective.h"
 
-enum { BARRIER = COLLECTIVES };
-
-static void barrier(const struct exchange *exchange, long iterations)
-{
-	(void)exchange;
-	for (long i = 0; i < iterations; i++)
-		MPI_Barrier(MPI_COMM_WORLD);
-}
-
 static void open_group(struct subject *subject, int kind, size_t size, int window,
 		       enum synchronization synchronization)
 {
@@ -34,13 +25,12 @@ static void open_group(struct subject *subject, int kind, size_t size, int windo
 	group->received = measure_buffer((size_t)group->ranks * size);
 	*subject = (struct subject){
 		.exchange = &group->exchange,
-		.run = kind == BARRIER ? barrier : collectives[kind].run,
+		.run = collectives[kind].run,
 		.before = kind == BARRIER ? NULL : barrier,
 		.messages = 1,
 		.kept = true,
 	};
-	if (kind != BARRIER)
-		collective_verify(group, kind);
+	collective_verify(group, kind);
 }
 
 static void close_group(struct subject *subject)

@@ -220,7 +220,8 @@ def test_one_sided_operations_are_checked_and_timed(
     done = run(cluster, mpi, MessagePath.SHARED_MEMORY, "onesided", *arguments)
     assert done.returncode == 0, done.stderr
     assert [(value["operation"], value["size"]) for value in records(done)[1:]] == [
-        (operation, size) for size in (8, 64) for operation in ("put", "get", "accumulate")
+        *((operation, 8) for operation in ("put", "get", "accumulate", "fetch-and-op")),
+        *((operation, 64) for operation in ("put", "get", "accumulate")),
     ]
 
 
@@ -236,7 +237,10 @@ def test_collective_operations_are_checked_and_timed(
     assert [(value["operation"], value["size"]) for value in records(done)[1:]] == [
         (operation, size)
         for size in (8, 70000)
-        for operation in ("bcast", "allgather", "allreduce", "alltoall")
+        for operation in (
+            *("barrier", "bcast", "reduce", "allreduce", "reduce-scatter"),
+            *("gather", "scatter", "allgather", "alltoall"),
+        )
     ]
 
 

@@ -19,11 +19,23 @@ class Metric(StrEnum):
     PUT = "put"
     GET = "get"
     ACCUMULATE = "accumulate"
+    FETCH_AND_OP = "fetch-and-op"
+    BARRIER = "barrier"
     BCAST = "bcast"
+    REDUCE = "reduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    GATHER = "gather"
+    SCATTER = "scatter"
     ALLGATHER = "allgather"
     ALLREDUCE = "allreduce"
     ALLTOALL = "alltoall"
 
+
+ONE_SIDED = (Metric.PUT, Metric.GET, Metric.ACCUMULATE, Metric.FETCH_AND_OP)
+COLLECTIVES = (
+    *(Metric.BARRIER, Metric.BCAST, Metric.REDUCE, Metric.ALLREDUCE, Metric.REDUCE_SCATTER),
+    *(Metric.GATHER, Metric.SCATTER, Metric.ALLGATHER, Metric.ALLTOALL),
+)
 
 DEMO_METRICS = (Metric.LATENCY, Metric.BANDWIDTH)
 """The metrics of the demonstration."""
@@ -58,11 +70,11 @@ FACTS = {
     Metric.OVERHEAD: _time("overhead", "A message to oneself"),
     **{
         metric: _time("onesided", f"{metric.value.capitalize()} and flush", metric.value)
-        for metric in (Metric.PUT, Metric.GET, Metric.ACCUMULATE)
+        for metric in ONE_SIDED
     },
     **{
         metric: _time("collectives", metric.value.capitalize(), metric.value)
-        for metric in (Metric.BCAST, Metric.ALLGATHER, Metric.ALLREDUCE, Metric.ALLTOALL)
+        for metric in COLLECTIVES
     },
 }
 
@@ -71,8 +83,8 @@ UNITS = {
     "bandwidth": "MB/s, one MB is 10^6 bytes, one way",
     "message-rate": "messages a second, one way, 64 in flight",
     "overhead": "microseconds, one message from a rank to itself",
-    "put, get, accumulate": "microseconds, with the flush that ends it",
-    "bcast, allgather, allreduce, alltoall": "microseconds a call, of the slowest rank",
+    ", ".join(ONE_SIDED): "microseconds, with the flush that ends it",
+    ", ".join(COLLECTIVES): "microseconds a call, of the slowest rank",
     "line": "nanoseconds, one cache line from one of the two cores to the other",
     "size": "bytes",
 }
