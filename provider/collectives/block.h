@@ -7,8 +7,8 @@
  *
  *    0 ┌───────────────┐ done       steps that the owner has completed, and the communicator's number
  *   64 ├───────────────┤ closed     the last collective that the members do by their blocks
- *  128 ├───────────────┤ cell[0]    what the owner published in steps 0, 4, 8 ...
- *      │               │ cell[1]    ... in steps 1, 5, 9 ...
+ *  128 ├───────────────┤ cell[0]    what the owner published in steps 0, 16, 32 ...
+ *      │               │ cell[1]    ... in steps 1, 17, 33 ...
  *      └───────────────┘ BLOCK_BYTES
  *
  * The members of a communicator count the steps of its collectives, so all have the same number for a step.
@@ -28,9 +28,13 @@
 
 #include "region/shared.h"
 
-#define CELLS 4U
+/*
+ * So far may a member that only sends be ahead of the slowest one. With 4 cells, streams of broadcasts and
+ * reductions took twice as long: docs/decisions/0036.
+ */
+#define CELLS 16U
 #define BLOCK_BYTES 8192U
-#define CELL_BYTES 1984U /* 31 lines: two lines and four cells are less than two pages */
+#define CELL_BYTES 448U /* 7 lines: two lines and sixteen cells are less than two pages */
 #define CELL_DATA (CELL_BYTES - 16U)
 /* Data that fits beside the words of a cell in one line. */
 #define LINE_DATA 48U
@@ -65,10 +69,13 @@ _Static_assert(offsetof(struct block, cells) % 64 == 0 && sizeof(struct block) <
 	       "a block is two pages");
 
 /*
- * A staging buffer has one piece for each cell, for data that is longer than a cell. STAGING_PIECE was
- * measured on 2026-11-27: see docs/decisions/0034.
+ * A staging buffer has one piece for each cell, for data that is longer than a cell. A member whose heap has
+ * no room takes shorter pieces; all members use the shortest. Pieces of 8 KiB took up to twice as long as
+ * these for 64 KiB: docs/decisions/0036.
  */
 #define STAGING_PIECE 32768U
-#define STAGING_BYTES (CELLS * STAGING_PIECE)
+#define STAGING_PIECE_MIN 1024U
+/* With shorter pieces, data in more pieces than this goes by messages. */
+#define SHORT_PIECES_MAX 4
 
 #endif

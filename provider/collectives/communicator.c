@@ -595,41 +595,70 @@ void communicators_finish(void)
 
 enum { COLLECTIVE_STAGE = 255 };
 
-bool communicator_stage(struct communicator *communicator)
+/* What a member says of its staging buffer. */
+struct staging_offer {
+	uint64_t offset; /* in the heap of its section */
+	uint64_t piece;  /* bytes of a piece; 0: it has none */
+};
+
+/* The longest pieces for which the heap has room. */
+static shared_bytes *allocate_staging(uint32_t *piece)
 {
+	static const uint32_t pieces[] = {STAGING_PIECE, STAGING_PIECE / 4, STAGING_PIECE_MIN};
 	shared_bytes *staging = NULL;
-	uint64_t offset = 0;
-	bool everywhere = true;
-	uint64_t kind = step_kind(COLLECTIVE_STAGE, 0, sizeof(offset));
 
 	(void)pthread_mutex_lock(&mutex);
-	if (stagings < STAGINGS_MAX) {
-		staging = source_allocate(STAGING_BYTES);
-		stagings += staging != NULL ? 1 : 0;
-	}
+	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]) && staging == NULL; i++)
+		if (stagings < STAGINGS_MAX) {
+			*piece = pieces[i];
+			staging = source_allocate((size_t)CELLS * pieces[i]);
+		}
+	stagings += staging != NULL ? 1 : 0;
 	(void)pthread_mutex_unlock(&mutex);
-	if (staging != NULL)
-		offset = (uint64_t)((unsigned char *)staging - source_heap(source_region()->slot)) + 1;
+	return staging;
+}
+
+static bool is_staging_valid(const struct staging_offer *offer)
+{
+	return offer->piece >= STAGING_PIECE_MIN && offer->piece <= STAGING_PIECE && offer->piece % 64 == 0 &&
+	       lies_in_heap(offer->offset, CELLS * offer->piece);
+}
+
+bool communicator_stage(struct communicator *communicator)
+{
+	struct staging_offer offer = {.piece = 0};
+	bool everywhere = true;
+	uint64_t kind = step_kind(COLLECTIVE_STAGE, 0, sizeof(offer));
+	uint32_t piece = 0;
+	shared_bytes *staging = allocate_staging(&piece);
+
+	if (staging != NULL) {
+		offer.offset = (uint64_t)((unsigned char *)staging - source_heap(source_region()->slot));
+		offer.piece = piece;
+	}
 	communicator->staging = staging;
+	communicator->piece = STAGING_PIECE;
 	uint64_t step = step_begin(communicator);
 	if (step == 0)
 		return false;
-	shared_copy_out(step_data(communicator, step, false), &offset, sizeof(offset));
-	step_publish(communicator, step, kind, sizeof(offset));
+	shared_copy_out(step_data(communicator, step, false), &offer, sizeof(offer));
+	step_publish(communicator, step, kind, sizeof(offer));
 	for (int rank = 0; rank < communicator->size; rank++) {
 		const shared_bytes *data = step_read(communicator, rank, step, kind, false);
 		if (data == NULL)
 			return false;
-		shared_copy_in(&offset, data, sizeof(offset));
-		if (offset == 0) {
+		shared_copy_in(&offer, data, sizeof(offer));
+		if (offer.piece == 0) {
 			everywhere = false;
-		} else if (!lies_in_heap(offset - 1, STAGING_BYTES)) {
+		} else if (!is_staging_valid(&offer)) {
 			communicator_break(communicator, rank, "names memory outside its heap");
 			return false;
 		} else {
 			communicator->peers[rank].staging =
-				(const shared_bytes *)(source_heap(communicator->peers[rank].slot) + offset -
-						       1);
+				(const shared_bytes *)(source_heap(communicator->peers[rank].slot) +
+						       offer.offset);
+			if (offer.piece < communicator->piece)
+				communicator->piece = (uint32_t)offer.piece;
 		}
 	}
 	step_end(communicator, step, true);

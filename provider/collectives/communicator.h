@@ -59,6 +59,7 @@ struct communicator {
 	bool settling;        /* under the mutex: communicators_settle() waits for it */
 	struct block *block;
 	shared_bytes *staging;
+	uint32_t piece;  /* bytes of a piece of all staging buffers */
 	bool no_staging; /* a member has none: long data is the MPI library's */
 	uint64_t number;
 	struct communicator *next;        /* with the same place in the table, or among the retired */
@@ -149,7 +150,7 @@ static inline uint64_t step_begin(struct communicator *communicator)
 /* The data of this member's cell for a step; `staged` selects the piece of its staging buffer. */
 static inline shared_bytes *step_data(const struct communicator *communicator, uint64_t step, bool staged)
 {
-	return staged ? communicator->staging + step % CELLS * STAGING_PIECE
+	return staged ? communicator->staging + step % CELLS * communicator->piece
 		      : communicator->block->cells[step % CELLS].data;
 }
 
@@ -184,7 +185,7 @@ static inline const shared_bytes *step_read(struct communicator *communicator, i
 		    shared_acquire_u64(&cell->control) != step || shared_load_u64(&cell->kind) != kind, 0) &&
 	    !step_wait_cell(communicator, rank, step, kind))
 		return NULL;
-	return staged ? peer->staging + step % CELLS * STAGING_PIECE : cell->data;
+	return staged ? peer->staging + step % CELLS * communicator->piece : cell->data;
 }
 
 /* Ends a step: this member reads no cell of the step any more. `all`: it has read the cells of all others. */
@@ -196,8 +197,9 @@ static inline void step_end(struct communicator *communicator, uint64_t step, bo
 }
 
 /*
- * Makes staging buffers known among the members, by a step. All members call it in the same collective.
- * Returns false if the communicator is broken; `no_staging` says afterwards whether there are any.
+ * Makes staging buffers known among the members, and what pieces they use, by a step. All members call it in
+ * the same collective. Returns false if the communicator is broken; `no_staging` says afterwards whether
+ * there are any.
  */
 bool communicator_stage(struct communicator *communicator);
 

@@ -35,12 +35,16 @@ enum outcome choose_cells(struct communicator *communicator, int64_t bytes, int6
 	*staged = true;
 	if (communicator->staging == NULL && !communicator->no_staging && !communicator_stage(communicator))
 		return OUTCOME_FAILED;
-	return communicator->no_staging ? OUTCOME_PASS : OUTCOME_DONE;
+	if (communicator->no_staging)
+		return OUTCOME_PASS;
+	return communicator->piece < STAGING_PIECE && bytes > SHORT_PIECES_MAX * (int64_t)communicator->piece
+		       ? OUTCOME_PASS
+		       : OUTCOME_DONE;
 }
 
-static size_t room(bool staged)
+size_t cell_room(const struct communicator *communicator, bool staged)
 {
-	return staged ? STAGING_PIECE : CELL_DATA;
+	return staged ? communicator->piece : CELL_DATA;
 }
 
 enum outcome move_barrier(struct communicator *communicator)
@@ -82,7 +86,7 @@ enum outcome move_bcast(struct communicator *communicator, unsigned char *bytes,
 	if (chosen != OUTCOME_DONE)
 		return chosen;
 	for (int64_t at = 0; at < length;) {
-		size_t piece = piece_of(length, at, room(staged));
+		size_t piece = piece_of(length, at, cell_room(communicator, staged));
 		uint64_t step = step_begin(communicator);
 		if (step == 0)
 			return OUTCOME_FAILED;
@@ -115,7 +119,7 @@ static enum outcome collect(struct communicator *communicator, const unsigned ch
 	if (chosen != OUTCOME_DONE)
 		return chosen;
 	for (int64_t at = 0; at < length;) {
-		size_t piece = piece_of(length, at, room(staged));
+		size_t piece = piece_of(length, at, cell_room(communicator, staged));
 		uint64_t step = step_begin(communicator);
 		if (step == 0)
 			return OUTCOME_FAILED;
@@ -166,11 +170,13 @@ static enum outcome distribute(struct communicator *communicator, const unsigned
 		choose_cells(communicator, length <= limit ? length * size : -1, limit * size, &staged);
 	uint64_t kind = step_kind(root < 0 ? COLLECTIVE_ALLTOALL : COLLECTIVE_SCATTER, root < 0 ? 0 : root,
 				  (uint64_t)length);
-	/* Whole lines, so that two members never read the same line of a long part. */
-	size_t most = staged ? STAGING_PIECE / (size_t)size / 64 * 64 : CELL_DATA;
 
 	if (chosen != OUTCOME_DONE)
 		return chosen;
+	size_t most = staged ? communicator->piece / (size_t)size : CELL_DATA;
+	/* Whole lines, so that two members never read the same line of a long part. */
+	if (staged && most >= 64)
+		most = most / 64 * 64;
 	for (int64_t at = 0; at < length;) {
 		size_t piece = piece_of(length, at, most);
 		uint64_t step = step_begin(communicator);

@@ -34,6 +34,9 @@ enum outcome {
  */
 enum outcome choose_cells(struct communicator *communicator, int64_t bytes, int64_t limit, bool *staged);
 
+/* Bytes that a member can publish in one step. */
+size_t cell_room(const struct communicator *communicator, bool staged);
+
 /* Lengths are in bytes, for each rank. Buffers of bytes may overlap only as MPI_IN_PLACE says. */
 enum outcome move_barrier(struct communicator *communicator);
 enum outcome move_bcast(struct communicator *communicator, unsigned char *bytes, int64_t length, int root);

@@ -182,7 +182,7 @@ static enum outcome choose(struct communicator *communicator, const struct opera
 	if (operation->size <= 0 || __builtin_mul_overflow(operation->size * parts, count, &bytes))
 		return OUTCOME_PASS;
 	enum outcome chosen = choose_cells(communicator, bytes, REDUCE_LIMIT * parts, staged);
-	*most = (*staged ? STAGING_PIECE : CELL_DATA) / (size_t)parts;
+	*most = cell_room(communicator, *staged) / (size_t)parts;
 	return chosen == OUTCOME_DONE && (int64_t)*most < operation->size ? OUTCOME_PASS : chosen;
 }
 

@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 from collectives_support import COLLECTIVES, SOURCES, check_good, compile_collectives, run_ranks
-from launch_support import MPIS, square
+from launch_support import GUARD_SECONDS, MPIS, square
 
+from vicinal import region
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
+from vicinal.cluster.nodes.layout import EXCHANGE
+from vicinal.launch.running import launch
 from vicinal.mpi.environment import mpi_prefix
+from vicinal.mpi.job import Job
+from vicinal.mpi.traffic import job_traffic
 
 NODES = 4
 SHORT_SEED, SHORT_STEPS = 27, 100
@@ -72,6 +77,28 @@ def test_one_operation_after_another(
     """The same operation on one communicator, so that no other operation separates two of them."""
     done = run_ranks(cluster, programs[mpi], "steps", 5, 0, 200, f"only={name}", "world", ranks=3)
     assert check_good(done, 3) == ""
+
+
+@pytest.mark.parametrize("heap", [8 << 10, 56 << 10, 200 << 10])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_small_heaps(
+    programs: dict[str, Path], cluster: EphemeralCluster, mpi: str, heap: int
+) -> None:
+    """Room for one communicator's cells alone, and for short and middle pieces of long data."""
+    name = f"small-{mpi}-{heap}"
+    region.create(cluster.exchange / name, members=8, heap_bytes=heap)
+    job = Job(
+        [str(programs[mpi]), *["steps", "31", "0", "80", "world", "bytes=70000"]],
+        ranks=3,
+        mpi=mpi,
+        region=f"file:{EXCHANGE}/{name}",
+    )
+    done = launch(job, cluster, timeout=GUARD_SECONDS)
+    assert check_good(done, 3) == ""
+    assert done.region is not None
+    through = [each.collectives for each in job_traffic(done.region).direct]
+    assert len(through) == 3
+    assert min(through) > 20
 
 
 @pytest.mark.parametrize(("mpi", "ranks"), square(MPIS, (2, 3, 4), [("mpich", 2)]))
