@@ -183,10 +183,6 @@ static inline void ring_stage(const struct ring_out *ring, uint32_t ahead, uint6
 static inline void ring_push(struct ring_out *ring, uint64_t control, uint32_t count)
 {
 	shared_release_u64(&ring_next(ring, 0)->control, control | ring_lap(ring->position, ring->shift));
-	/*
-	 * Do not prefetch the next slot here. The receiver polls its line, so a prefetch only takes a copy
-	 * that the next store has to invalidate: docs/decisions/0022.
-	 */
 	ring->position += count;
 }
 

@@ -209,6 +209,7 @@ struct transport {
 	uint32_t hot_count;
 	uint32_t hot_room; /* the number of members of all our regions */
 	uint32_t polls;
+	const void *next_slot;   /* behind the last message that was sent, until the next poll; else NULL */
 	uint32_t failures;       /* failed peers that are not yet reported to the user */
 	uint32_t attention;      /* reasons to execute the slow part at every poll: failures, a busy network,
 				    switches, sparse polls */
@@ -401,8 +402,10 @@ static inline bool transport_may_write(const struct peer *peer)
 
 static inline bool transport_room(struct transport *transport, struct peer *peer, uint32_t count)
 {
-	return (__builtin_expect(ring_has_room(&peer->out, count), 1) && transport_may_write(peer)) ||
-	       transport_refresh(transport, peer, count);
+	if (__builtin_expect(!ring_has_room(&peer->out, count) || !transport_may_write(peer), 0))
+		return transport_refresh(transport, peer, count);
+	transport->next_slot = ring_next(&peer->out, count);
+	return true;
 }
 
 /*
@@ -510,6 +513,15 @@ static inline __attribute__((always_inline)) uint32_t transport_poll(struct tran
 {
 	uint32_t handled = 0;
 
+	/*
+	 * Fetch the line of the next slot to send while the answer is awaited. Not right after a send: the
+	 * receiver polls that line, so the copy would have to be invalidated by a send that follows at once:
+	 * docs/decisions/0022.
+	 */
+	if (transport->next_slot != NULL) {
+		__builtin_prefetch(transport->next_slot);
+		transport->next_slot = NULL;
+	}
 	for (uint32_t i = 0; i < transport->hot_count; i++) {
 		const struct hot_ring *ring = &transport->hot[i];
 		/* As ring_peek(): pairs with the release store in ring_push(). */
