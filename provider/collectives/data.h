@@ -23,6 +23,12 @@ struct data {
 	handle type;
 };
 
+/* No memory was left for a packed copy. */
+static inline bool data_lacks_memory(const struct data *data)
+{
+	return data->bytes == NULL && data->length > 0 && mpi_basic_type(data->type).size == 0;
+}
+
 /* For sending: `bytes` has the elements. */
 struct data data_to_send(const void *buffer, int64_t count, handle type, int64_t length);
 /* For receiving: after `bytes` were written, data_received() stores them in the application's buffer. */

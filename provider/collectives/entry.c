@@ -6,15 +6,17 @@
  * MPI library's Fortran functions call PMPI functions, and so do profiling tools. So what they call is here,
  * and a tool behind this library is called first.
  *
- * VICINAL_COLLECTIVES=off passes all calls on.
+ * VICINAL_COLLECTIVES=off passes all calls on. entry_varying.c has the collectives with a count for each
+ * rank.
  */
-#include <limits.h>
+#include "collectives/entry.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/reduce.h"
 
-static bool is_switched_off(void)
+bool is_switched_off(void)
 {
 	static int off = -1;
 
@@ -23,13 +25,6 @@ static bool is_switched_off(void)
 		off = text != NULL && strcmp(text, "off") == 0;
 	}
 	return off == 1;
-}
-
-/* The communicator, if its collectives go through the region. */
-static struct communicator *find(handle comm, bool reduces)
-{
-	mpi_look_up();
-	return is_switched_off() ? NULL : communicator_find(handle_of(comm), reduces);
 }
 
 /* The highest limit of all collectives. Longer data is never taken, so it need not be packed. */
@@ -53,11 +48,6 @@ static enum outcome finish(enum outcome outcome, struct data *from, struct data 
 	return outcome;
 }
 
-static bool lacks_memory(const struct data *data)
-{
-	return data->bytes == NULL && data->length > 0 && mpi_basic_type(data->type).size == 0;
-}
-
 static enum outcome bcast(struct communicator *c, void *buffer, int64_t count, handle type, int root)
 {
 	int64_t length = data_bytes(count, type);
@@ -66,12 +56,12 @@ static enum outcome bcast(struct communicator *c, void *buffer, int64_t count, h
 		return OUTCOME_PASS;
 	if (c->rank == root) {
 		struct data from = data_to_send(buffer, count, type, length);
-		if (lacks_memory(&from))
+		if (data_lacks_memory(&from))
 			return OUTCOME_FAILED;
 		return finish(move_bcast(c, from.bytes, length, root), &from, NULL);
 	}
 	struct data to = data_to_receive(buffer, count, type, length);
-	if (lacks_memory(&to))
+	if (data_lacks_memory(&to))
 		return OUTCOME_FAILED;
 	return finish(move_bcast(c, to.bytes, length, root), NULL, &to);
 }
@@ -94,7 +84,7 @@ static enum outcome gather(struct communicator *c, const void *send, int64_t sen
 	from = data_to_send(send, send_count, send_type, length);
 	if (receives)
 		to = data_to_receive(receive, count * c->size, type, length * c->size);
-	if (lacks_memory(&from) || (receives && lacks_memory(&to)))
+	if (data_lacks_memory(&from) || (receives && data_lacks_memory(&to)))
 		return finish(OUTCOME_FAILED, &from, &to);
 	return finish(all ? move_allgather(c, from.bytes, to.bytes, length)
 			  : move_gather(c, from.bytes, to.bytes, length, root),
@@ -116,7 +106,7 @@ static enum outcome scatter(struct communicator *c, const void *send, int64_t co
 		from = data_to_send(send, count * c->size, type, length * c->size);
 	if (!keeps)
 		to = data_to_receive(receive, receive_count, receive_type, length);
-	if ((sends && lacks_memory(&from)) || (!keeps && lacks_memory(&to)))
+	if ((sends && data_lacks_memory(&from)) || (!keeps && data_lacks_memory(&to)))
 		return finish(OUTCOME_FAILED, &from, &to);
 	return finish(move_scatter(c, from.bytes, to.bytes, length, root), &from, keeps ? NULL : &to);
 }
@@ -135,9 +125,19 @@ static enum outcome alltoall(struct communicator *c, const void *send, int64_t s
 	}
 	struct data from = data_to_send(send, send_count * c->size, send_type, length * c->size);
 	struct data to = data_to_receive(receive, count * c->size, type, length * c->size);
-	if (lacks_memory(&from) || lacks_memory(&to))
+	if (data_lacks_memory(&from) || data_lacks_memory(&to))
 		return finish(OUTCOME_FAILED, &from, &to);
 	return finish(move_alltoall(c, from.bytes, to.bytes, length), &from, &to);
+}
+
+static enum outcome reduce_scatter_block(struct communicator *c, const struct operation *operation,
+					 const unsigned char *from, unsigned char *to, int64_t count)
+{
+	int64_t counts[COMMUNICATOR_MEMBERS_MAX];
+
+	for (int rank = 0; rank < c->size; rank++)
+		counts[rank] = count;
+	return reduce_scatter(c, operation, from, to, counts);
 }
 
 enum reducing { TO_ROOT, TO_ALL, SCATTERED, SCANNED, SCANNED_EXCLUSIVELY };
@@ -160,7 +160,7 @@ static enum outcome reduce(struct communicator *c, const void *send, void *recei
 		data_to_send(send == mpi.in_place ? receive : send, count * parts, type, length * parts);
 	if (!keeps)
 		to = data_to_receive(receive, count, type, length);
-	if (lacks_memory(&from) || (!keeps && lacks_memory(&to)))
+	if (data_lacks_memory(&from) || (!keeps && data_lacks_memory(&to)))
 		return finish(OUTCOME_FAILED, &from, &to);
 	switch (reducing) {
 	case TO_ROOT:
@@ -170,7 +170,7 @@ static enum outcome reduce(struct communicator *c, const void *send, void *recei
 		outcome = reduce_to_all(c, &operation, from.bytes, to.bytes, count);
 		break;
 	case SCATTERED:
-		outcome = reduce_scatter(c, &operation, from.bytes, to.bytes, count);
+		outcome = reduce_scatter_block(c, &operation, from.bytes, to.bytes, count);
 		break;
 	default:
 		outcome = reduce_scan(c, &operation, from.bytes, to.bytes, count,
@@ -182,72 +182,15 @@ static enum outcome reduce(struct communicator *c, const void *send, void *recei
 
 /* ---- the functions of MPI ---- */
 
-typedef int64_t large;
-
 /*
- * The MPI library's function. A program that looks for a form with large counts finds it here even if the MPI
- * library has none. Then the plain form serves, because small counts are passed alike. NULL if `most` is too
- * large for that.
+ * The same with counts of type int, and of type MPI_Count. If the MPI library lacks the latter form, the
+ * plain one serves, because small counts are passed alike. `most` is the greatest count.
  */
-static mpi_function behind(int index, int plain, int64_t most)
-{
-	if (__builtin_expect(mpi.functions[index] != NULL, 1))
-		return mpi.functions[index];
-	return most <= INT_MAX ? mpi.functions[plain] : NULL;
-}
-
-/* The number is the same in all three interfaces. */
-enum { ERROR_COUNT = 2 };
-
-static int refuse_count(handle comm)
-{
-	(void)MPI_CALL(Comm_call_errhandler, handle, int)(comm, ERROR_COUNT);
-	return ERROR_COUNT;
-}
-
-/*
- * Defines both names of a function. `parameters` and `arguments` are lists in parentheses, and `does` is what
- * the region does with the communicator `c`.
- */
-#define UNWRAP(...) __VA_ARGS__
-#define DEFINE(name, plain, most, reduces, parameters, arguments, does) \
-	typedef int name##_function(UNWRAP parameters); \
-	static int name##_here(UNWRAP parameters) \
-	{ \
-		struct communicator *c = find(comm, reduces); \
-		if (c != NULL && communicator_enter(c)) { \
-			enum outcome outcome = c->state == COMMUNICATOR_BROKEN ? OUTCOME_FAILED : (does); \
-			communicator_leave(c); \
-			if (__builtin_expect(outcome == OUTCOME_DONE, 1)) { \
-				count_more(COUNTED_COLLECTIVES, 1); \
-				return MPI_OK; \
-			} \
-			if (outcome == OUTCOME_FAILED) \
-				return communicator_fail(c); \
-		} \
-		mpi_function real = behind(FUNCTION_##name, FUNCTION_##plain, most); \
-		return real != NULL ? ((name##_function *)real)(UNWRAP arguments) \
-				    : refuse_count(handle_of(comm)); \
-	} \
-	VISIBLE int PMPI_##name(UNWRAP parameters); \
-	int PMPI_##name(UNWRAP parameters) \
-	{ \
-		return name##_here(UNWRAP arguments); \
-	} \
-	VISIBLE int MPI_##name(UNWRAP parameters); \
-	int MPI_##name(UNWRAP parameters) \
-	{ \
-		mpi_look_up(); \
-		if (__builtin_expect(mpi.tools[FUNCTION_##name] != NULL, 0)) \
-			return ((name##_function *)mpi.tools[FUNCTION_##name])(UNWRAP arguments); \
-		return name##_here(UNWRAP arguments); \
-	}
-#define VISIBLE __attribute__((visibility("default")))
-
-/* The same with counts of type int, and of type MPI_Count. */
 #define DEFINE_BOTH(name, most, reduces, parameters_of, arguments, does) \
-	DEFINE(name, name, 0, reduces, parameters_of(int), arguments, does) \
-	DEFINE(name##_c, name, most, reduces, parameters_of(large), arguments, does)
+	DEFINE(name, reduces, parameters_of(int), arguments, does, refuse_count(comm)) \
+	DEFINE(name##_c, reduces, parameters_of(large), arguments, does, \
+	       (most) <= INT_MAX ? ((name##_c_function *)mpi.functions[FUNCTION_##name])(UNWRAP arguments) \
+				 : refuse_count(comm))
 
 #define BCAST_PARAMETERS(number) (void *buffer, number count, handle type, int root, handle comm)
 #define GATHER_PARAMETERS(number) \
@@ -261,7 +204,7 @@ static int refuse_count(handle comm)
 #define ALLREDUCE_PARAMETERS(number) \
 	(const void *send, void *receive, number count, handle type, handle op, handle comm)
 
-DEFINE(Barrier, Barrier, 0, false, (handle comm), (comm), move_barrier(c))
+DEFINE(Barrier, false, (handle comm), (comm), move_barrier(c), refuse_count(comm))
 DEFINE_BOTH(Bcast, count, false, BCAST_PARAMETERS, (buffer, count, type, root, comm),
 	    bcast(c, buffer, count, handle_of(type), root))
 DEFINE_BOTH(Gather, send_count > count ? send_count : count, false, GATHER_PARAMETERS,

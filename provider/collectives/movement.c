@@ -2,24 +2,6 @@
 /* movement.c - see movement.h. Long data goes in pieces, one a step, so that all members copy at once. */
 #include "collectives/movement.h"
 
-#include "region/copy.h"
-
-static void copy_out(shared_bytes *to, const void *from, size_t length)
-{
-	if (length <= LINE_DATA)
-		copy_small_out(to, from, length);
-	else
-		shared_copy_out(to, from, length);
-}
-
-static void copy_in(void *to, const shared_bytes *from, size_t length)
-{
-	if (length <= LINE_DATA)
-		copy_small_in(to, from, length);
-	else
-		shared_copy_in(to, from, length);
-}
-
 static size_t piece_of(int64_t length, int64_t at, size_t most)
 {
 	return (uint64_t)(length - at) < most ? (size_t)(length - at) : most;
@@ -35,11 +17,8 @@ enum outcome choose_cells(struct communicator *communicator, int64_t bytes, int6
 	*staged = true;
 	if (communicator->staging == NULL && !communicator->no_staging && !communicator_stage(communicator))
 		return OUTCOME_FAILED;
-	if (communicator->no_staging)
-		return OUTCOME_PASS;
-	return communicator->piece < STAGING_PIECE && bytes > SHORT_PIECES_MAX * (int64_t)communicator->piece
-		       ? OUTCOME_PASS
-		       : OUTCOME_DONE;
+	return communicator->no_staging || are_pieces_short(communicator, bytes) ? OUTCOME_PASS
+										 : OUTCOME_DONE;
 }
 
 size_t cell_room(const struct communicator *communicator, bool staged)
@@ -47,18 +26,30 @@ size_t cell_room(const struct communicator *communicator, bool staged)
 	return staged ? communicator->piece : CELL_DATA;
 }
 
-enum outcome move_barrier(struct communicator *communicator)
+/* A step without data. Returns false if the communicator is broken. */
+static bool meet(struct communicator *communicator, uint64_t kind)
 {
-	uint64_t kind = step_kind(COLLECTIVE_BARRIER, 0, 0);
 	uint64_t step = step_begin(communicator);
 
 	if (step == 0)
-		return OUTCOME_FAILED;
+		return false;
 	step_publish(communicator, step, kind, 0);
 	for (int rank = 0; rank < communicator->size; rank++)
 		if (rank != communicator->rank && step_read(communicator, rank, step, kind, false) == NULL)
-			return OUTCOME_FAILED;
+			return false;
 	step_end(communicator, step, true);
+	return true;
+}
+
+enum outcome pass_alike(struct communicator *communicator, uint64_t kind)
+{
+	return meet(communicator, kind) ? OUTCOME_PASS : OUTCOME_FAILED;
+}
+
+enum outcome move_barrier(struct communicator *communicator)
+{
+	if (!meet(communicator, step_kind(COLLECTIVE_BARRIER, 0, 0)))
+		return OUTCOME_FAILED;
 	/*
 	 * Programs test or probe once after a barrier for what another rank sent before it. MPI does not
 	 * promise that they find it, but with a barrier by messages they do. One poll is enough for all
@@ -67,14 +58,6 @@ enum outcome move_barrier(struct communicator *communicator)
 	progress();
 	return OUTCOME_DONE;
 }
-
-/*
- * Bytes for each rank up to which two copies through the region take less time than the MPI library's
- * messages, which are copied once if they are long: docs/decisions/0034. A member reads and writes at the
- * same time where all members send, so there the limit is higher.
- */
-#define ONE_SENDER_LIMIT (INT64_C(32) << 10)
-#define ALL_SENDERS_LIMIT (INT64_C(64) << 10)
 
 enum outcome move_bcast(struct communicator *communicator, unsigned char *bytes, int64_t length, int root)
 {
@@ -91,13 +74,13 @@ enum outcome move_bcast(struct communicator *communicator, unsigned char *bytes,
 		if (step == 0)
 			return OUTCOME_FAILED;
 		if (is_root) {
-			copy_out(step_data(communicator, step, staged), bytes + at, piece);
+			move_out(step_data(communicator, step, staged), bytes + at, piece);
 			step_publish(communicator, step, kind, piece);
 		} else {
 			const shared_bytes *data = step_read(communicator, root, step, kind, staged);
 			if (data == NULL)
 				return OUTCOME_FAILED;
-			copy_in(bytes + at, data, piece);
+			move_in(bytes + at, data, piece);
 		}
 		step_end(communicator, step, false);
 		at += (int64_t)piece;
@@ -124,7 +107,7 @@ static enum outcome collect(struct communicator *communicator, const unsigned ch
 		if (step == 0)
 			return OUTCOME_FAILED;
 		if (root < 0 || !reads) {
-			copy_out(step_data(communicator, step, staged), from + at, piece);
+			move_out(step_data(communicator, step, staged), from + at, piece);
 			step_publish(communicator, step, kind, piece);
 		}
 		for (int i = 1; i < communicator->size && reads; i++) {
@@ -133,7 +116,7 @@ static enum outcome collect(struct communicator *communicator, const unsigned ch
 			const shared_bytes *data = step_read(communicator, rank, step, kind, staged);
 			if (data == NULL)
 				return OUTCOME_FAILED;
-			copy_in(to + rank * length + at, data, piece);
+			move_in(to + rank * length + at, data, piece);
 		}
 		step_end(communicator, step, reads);
 		at += (int64_t)piece;
@@ -186,7 +169,7 @@ static enum outcome distribute(struct communicator *communicator, const unsigned
 			shared_bytes *data = step_data(communicator, step, staged);
 			for (int rank = 0; rank < size; rank++)
 				if (rank != communicator->rank)
-					copy_out(data + (size_t)rank * piece, from + rank * length + at,
+					move_out(data + (size_t)rank * piece, from + rank * length + at,
 						 piece);
 			step_publish(communicator, step, kind, piece * (size_t)(size - 1));
 		}
@@ -197,7 +180,7 @@ static enum outcome distribute(struct communicator *communicator, const unsigned
 			const shared_bytes *data = step_read(communicator, rank, step, kind, staged);
 			if (data == NULL)
 				return OUTCOME_FAILED;
-			copy_in(to + (root < 0 ? rank * length : 0) + at,
+			move_in(to + (root < 0 ? rank * length : 0) + at,
 				data + (size_t)communicator->rank * piece, piece);
 		}
 		step_end(communicator, step, root < 0);

@@ -5,6 +5,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/data.h"
+#include "region/copy.h"
 
 enum collective {
 	COLLECTIVE_BARRIER = 1,
@@ -34,8 +35,51 @@ enum outcome {
  */
 enum outcome choose_cells(struct communicator *communicator, int64_t bytes, int64_t limit, bool *staged);
 
+/* Is data of this length, which is staged, the MPI library's, because pieces are short? */
+static inline bool are_pieces_short(const struct communicator *communicator, int64_t bytes)
+{
+	return communicator->piece < STAGING_PIECE && bytes > SHORT_PIECES_MAX * (int64_t)communicator->piece;
+}
+
 /* Bytes that a member can publish in one step. */
 size_t cell_room(const struct communicator *communicator, bool staged);
+
+/*
+ * Bytes for each rank up to which two copies through the region take less time than the MPI library's
+ * messages, which are copied once if they are long: docs/decisions/0034. A member reads and writes at the
+ * same time where all members send, so there the limit is higher.
+ */
+#define ONE_SENDER_LIMIT (INT64_C(32) << 10)
+#define ALL_SENDERS_LIMIT (INT64_C(64) << 10)
+
+/*
+ * For collectives whose members know all lengths: a step by which all find out that they call the same, and
+ * then OUTCOME_PASS. Without it, members with other counts would wait for each other in different ways.
+ */
+enum outcome pass_alike(struct communicator *communicator, uint64_t kind);
+
+/* For such a kind: adds a length to a hash of lengths. */
+static inline uint64_t lengths_hash(uint64_t hash, int64_t length)
+{
+	hash = (hash ^ (uint64_t)length) * UINT64_C(0x9e3779b97f4a7c15) + 1;
+	return hash ^ hash >> 32;
+}
+
+static inline void move_out(shared_bytes *to, const void *from, size_t length)
+{
+	if (length <= LINE_DATA)
+		copy_small_out(to, from, length);
+	else
+		shared_copy_out(to, from, length);
+}
+
+static inline void move_in(void *to, const shared_bytes *from, size_t length)
+{
+	if (length <= LINE_DATA)
+		copy_small_in(to, from, length);
+	else
+		shared_copy_in(to, from, length);
+}
 
 /* Lengths are in bytes, for each rank. Buffers of bytes may overlap only as MPI_IN_PLACE says. */
 enum outcome move_barrier(struct communicator *communicator);

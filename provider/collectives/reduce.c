@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 
-#include "region/copy.h"
-
 /* Bytes up to which the region is faster than the MPI library: docs/decisions/0034. */
 #define REDUCE_LIMIT (INT64_C(128) << 10)
 /*
@@ -157,10 +155,7 @@ static uint64_t publish(struct communicator *communicator, uint64_t kind, bool s
 	if (step == 0)
 		return 0;
 	shared_bytes *data = step_data(communicator, step, staged);
-	if (length <= LINE_DATA)
-		copy_small_out(data, bytes, length);
-	else
-		shared_copy_out(data, bytes, length);
+	move_out(data, bytes, length);
 	step_publish(communicator, step, kind, length);
 	return step;
 }
@@ -173,16 +168,17 @@ static int64_t elements_of(int64_t count, int64_t at, int64_t size, size_t most)
 	return elements < count - at ? elements : count - at;
 }
 
+/* `most` are the bytes that fit into a step. */
 static enum outcome choose(struct communicator *communicator, const struct operation *operation,
-			   int64_t count, int64_t parts, bool *staged, size_t *most)
+			   int64_t count, int64_t limit, bool *staged, size_t *most)
 {
 	int64_t bytes = 0;
 
 	*most = 0;
-	if (operation->size <= 0 || __builtin_mul_overflow(operation->size * parts, count, &bytes))
+	if (operation->size <= 0 || __builtin_mul_overflow(operation->size, count, &bytes))
 		return OUTCOME_PASS;
-	enum outcome chosen = choose_cells(communicator, bytes, REDUCE_LIMIT * parts, staged);
-	*most = cell_room(communicator, *staged) / (size_t)parts;
+	enum outcome chosen = choose_cells(communicator, bytes, limit, staged);
+	*most = cell_room(communicator, *staged);
 	return chosen == OUTCOME_DONE && (int64_t)*most < operation->size ? OUTCOME_PASS : chosen;
 }
 
@@ -194,7 +190,7 @@ enum outcome reduce_to_root(struct communicator *communicator, const struct oper
 	bool staged = false;
 	size_t most = 0;
 	struct operands operands;
-	enum outcome chosen = choose(communicator, operation, count, 1, &staged, &most);
+	enum outcome chosen = choose(communicator, operation, count, REDUCE_LIMIT, &staged, &most);
 	uint64_t kind = step_kind(COLLECTIVE_REDUCE, root, (uint64_t)(count * operation->size));
 
 	if (chosen != OUTCOME_DONE)
@@ -260,7 +256,7 @@ enum outcome reduce_to_all(struct communicator *communicator, const struct opera
 	size_t most = 0;
 	struct operands operands;
 	int64_t size = operation->size;
-	enum outcome chosen = choose(communicator, operation, count, 1, &staged, &most);
+	enum outcome chosen = choose(communicator, operation, count, REDUCE_LIMIT, &staged, &most);
 	uint64_t kind = step_kind(COLLECTIVE_ALLREDUCE, 0, (uint64_t)(count * size));
 
 	if (chosen != OUTCOME_DONE)
@@ -287,35 +283,106 @@ enum outcome reduce_to_all(struct communicator *communicator, const struct opera
 	return OUTCOME_DONE;
 }
 
+/*
+ * The most elements of each block in a step: as many as fit into `room` elements, if shorter blocks leave
+ * their share of the room to longer ones. 0: the room is too small.
+ */
+static int64_t share_room(const int64_t *counts, int size, int64_t room)
+{
+	int64_t share = 0;
+	int64_t long_blocks = size;
+
+	for (;;) {
+		int64_t left = room;
+		int64_t still_long = 0;
+		for (int rank = 0; rank < size; rank++)
+			if (counts[rank] <= share)
+				left -= counts[rank];
+			else
+				still_long++;
+		if (still_long == 0)
+			return share;
+		/* Each round, blocks that fit drop out, or the share is final. */
+		if (share > 0 && still_long == long_blocks)
+			return share;
+		long_blocks = still_long;
+		share = left / still_long;
+		if (share == 0)
+			return 0;
+	}
+}
+
+/* What a step of reduce_scatter() publishes: of each block, the elements from `at` on. */
+struct slices {
+	int64_t at;
+	int64_t most; /* of a block */
+};
+
+static int64_t slice_of(const struct slices *slices, int64_t count)
+{
+	int64_t rest = count > slices->at ? count - slices->at : 0;
+
+	return rest < slices->most ? rest : slices->most;
+}
+
+bool reduce_scatter_is_worth(const struct communicator *communicator, const struct operation *operation,
+			     int64_t total)
+{
+	int64_t bytes = 0;
+
+	return operation->size > 0 && !__builtin_mul_overflow(operation->size, total, &bytes) && bytes > 0 &&
+	       bytes <= REDUCE_LIMIT * communicator->size;
+}
+
 enum outcome reduce_scatter(struct communicator *communicator, const struct operation *operation,
-			    const unsigned char *from, unsigned char *to, int64_t count)
+			    const unsigned char *from, unsigned char *to, const int64_t *counts)
 {
 	bool staged = false;
-	size_t most = 0;
+	size_t room = 0;
 	struct operands operands;
+	int own = communicator->rank;
 	int64_t size = operation->size;
-	enum outcome chosen = choose(communicator, operation, count, communicator->size, &staged, &most);
-	uint64_t kind = step_kind(COLLECTIVE_REDUCE_SCATTER, 0, (uint64_t)(count * size));
+	int64_t total = 0;
+	int64_t longest = 0;
+	uint64_t hash = 0;
 
+	for (int rank = 0; rank < communicator->size; rank++) {
+		total += counts[rank];
+		longest = counts[rank] > longest ? counts[rank] : longest;
+		hash = lengths_hash(hash, counts[rank] * size);
+	}
+	uint64_t kind = step_kind(COLLECTIVE_REDUCE_SCATTER, 0, hash);
+	enum outcome chosen = choose(communicator, operation, total,
+				     REDUCE_LIMIT * (int64_t)communicator->size, &staged, &room);
+	struct slices slices = {0, 0};
+	if (chosen == OUTCOME_DONE && total > 0)
+		slices.most = share_room(counts, communicator->size, (int64_t)room / size);
+	if (chosen == OUTCOME_PASS || (chosen == OUTCOME_DONE && slices.most == 0))
+		return pass_alike(communicator, kind);
 	if (chosen != OUTCOME_DONE)
 		return chosen;
-	for (int64_t at = 0; at < count;) {
-		int64_t elements = elements_of(count, at, size, most);
-		size_t length = (size_t)(elements * size);
+	for (; slices.at < longest; slices.at += slices.most) {
 		uint64_t step = step_begin(communicator);
+		const unsigned char *block = from;
+		size_t offset = 0; /* of this member's slice */
 		if (step == 0)
 			return OUTCOME_FAILED;
 		shared_bytes *data = step_data(communicator, step, staged);
-		for (int rank = 0; rank < communicator->size; rank++)
-			shared_copy_out(data + (size_t)rank * length, from + (rank * count + at) * size,
-					length);
-		step_publish(communicator, step, kind, length * (size_t)communicator->size);
-		if (!collect_operands(communicator, step, kind, staged, (size_t)communicator->rank * length,
-				      communicator->size, &operands) ||
-		    !fold(operation, &operands, to + at * size, elements))
+		for (int rank = 0; rank < communicator->size; rank++) {
+			size_t length = (size_t)(slice_of(&slices, counts[rank]) * size);
+			move_out(data, block + slices.at * size, length);
+			data += length;
+			offset += rank < own ? length : 0;
+			block += counts[rank] * size;
+		}
+		step_publish(communicator, step, kind,
+			     (size_t)(data - step_data(communicator, step, staged)));
+		int64_t elements = slice_of(&slices, counts[own]);
+		if (!collect_operands(communicator, step, kind, staged, offset, communicator->size,
+				      &operands) ||
+		    (elements > 0 && !fold(operation, &operands, to + slices.at * size, elements)))
 			return OUTCOME_FAILED;
 		step_end(communicator, step, true);
-		at += elements;
 	}
 	return OUTCOME_DONE;
 }
@@ -328,7 +395,7 @@ enum outcome reduce_scan(struct communicator *communicator, const struct operati
 	struct operands operands;
 	int64_t size = operation->size;
 	int end = exclusive ? communicator->rank : communicator->rank + 1;
-	enum outcome chosen = choose(communicator, operation, count, 1, &staged, &most);
+	enum outcome chosen = choose(communicator, operation, count, REDUCE_LIMIT, &staged, &most);
 	uint64_t kind =
 		step_kind(exclusive ? COLLECTIVE_EXSCAN : COLLECTIVE_SCAN, 0, (uint64_t)(count * size));
 

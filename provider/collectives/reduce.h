@@ -27,9 +27,15 @@ enum outcome reduce_to_root(struct communicator *communicator, const struct oper
 			    const unsigned char *from, unsigned char *to, int64_t count, int root);
 enum outcome reduce_to_all(struct communicator *communicator, const struct operation *operation,
 			   const unsigned char *from, unsigned char *to, int64_t count);
-/* `count` elements for each rank. `to` may be the beginning of `from`. */
+/* `total` elements of all ranks: no more than what is faster through the region? */
+bool reduce_scatter_is_worth(const struct communicator *communicator, const struct operation *operation,
+			     int64_t total);
+/*
+ * `counts` elements for each rank. `to` may be the beginning of `from`: no step overwrites elements that a
+ * later one publishes, because a step takes the same number of elements from each block.
+ */
 enum outcome reduce_scatter(struct communicator *communicator, const struct operation *operation,
-			    const unsigned char *from, unsigned char *to, int64_t count);
+			    const unsigned char *from, unsigned char *to, const int64_t *counts);
 /* Of the ranks up to this one; without this one's own data if `exclusive`. */
 enum outcome reduce_scan(struct communicator *communicator, const struct operation *operation,
 			 const unsigned char *from, unsigned char *to, int64_t count, bool exclusive);
