@@ -27,10 +27,10 @@ enum abi { ABI_UNKNOWN, ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 
 /* Functions of the MPI library that this library calls itself, by their names without PMPI_. */
 #define CALLED_FUNCTIONS(each) \
-	each(Comm_rank) each(Comm_size) each(Comm_test_inter) each(Comm_create_keyval) each(Comm_set_attr) \
-		each(Comm_call_errhandler) each(Grequest_start) each(Grequest_complete) each(Test) \
-			each(Reduce_local) each(Pack) each(Unpack) each(Type_size_x) each(Type_get_extent) \
-				each(Type_get_true_extent)
+	each(Comm_rank) each(Comm_size) each(Comm_remote_size) each(Comm_test_inter) \
+		each(Comm_create_keyval) each(Comm_set_attr) each(Comm_call_errhandler) each(Grequest_start) \
+			each(Grequest_complete) each(Test) each(Reduce_local) each(Pack) each(Unpack) \
+				each(Type_size_x) each(Type_get_extent) each(Type_get_true_extent)
 
 /* The same for windows. */
 #define CALLED_FOR_WINDOWS(each) \
@@ -40,14 +40,16 @@ enum abi { ABI_UNKNOWN, ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 /* Functions of the MPI library that this library stands before. */
 #define REPLACED_FUNCTIONS(each) \
 	each(Barrier) each(Bcast) each(Reduce) each(Allreduce) each(Allgather) each(Gather) each(Scatter) \
-		each(Alltoall) each(Reduce_scatter_block) each(Scan) each(Exscan) each(Finalize)
+		each(Alltoall) each(Reduce_scatter_block) each(Scan) each(Exscan) each(Reduce_scatter) \
+			each(Finalize)
 
 /* The same, in version 4 of the standard: the forms with large counts, and sessions. NULL in older libraries.
  */
 #define LARGE_FUNCTIONS(each) \
 	each(Bcast_c) each(Reduce_c) each(Allreduce_c) each(Allgather_c) each(Gather_c) each(Scatter_c) \
 		each(Alltoall_c) each(Reduce_scatter_block_c) each(Scan_c) each(Exscan_c) \
-			each(Session_finalize)
+\
+			each(Reduce_scatter_c) each(Session_finalize)
 
 /* Functions for windows that this library stands before, without and with large counts. */
 #define WINDOW_FUNCTIONS(each) \

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * entry_varying.c - MPI's collectives with a count for each rank.
+ *
+ * Arrays of counts and displacements are of type int in the plain forms, and of types MPI_Count and MPI_Aint
+ * in the forms with large counts. They are passed as pointers without a type.
+ */
+#include <stdlib.h>
+
+#include "collectives/entry.h"
+#include "collectives/reduce.h"
+
+/* ---- what the region does ---- */
+
+static enum outcome reduce_scatterv(struct communicator *c, const void *send, void *receive,
+				    const void *counts, handle type, handle op, bool is_large)
+{
+	struct operation operation = operation_of(type, op);
+	int64_t numbers[COMMUNICATOR_MEMBERS_MAX];
+	int64_t total = 0;
+	enum outcome outcome = OUTCOME_FAILED;
+
+	for (int rank = 0; rank < c->size; rank++) {
+		numbers[rank] = is_large ? ((const int64_t *)counts)[rank] : ((const int *)counts)[rank];
+		if (numbers[rank] < 0 || __builtin_add_overflow(total, numbers[rank], &total))
+			return OUTCOME_PASS;
+	}
+	if (!reduce_scatter_is_worth(c, &operation, total))
+		return reduce_scatter(c, &operation, NULL, NULL, numbers);
+	struct data from =
+		data_to_send(send == mpi.in_place ? receive : send, total, type, total * operation.size);
+	struct data to = data_to_receive(receive, numbers[c->rank], type, numbers[c->rank] * operation.size);
+	if (!data_lacks_memory(&from) && !data_lacks_memory(&to))
+		outcome = reduce_scatter(c, &operation, from.bytes, to.bytes, numbers);
+	data_sent(&from);
+	if (outcome == OUTCOME_DONE && data_received(&to) != MPI_OK)
+		return OUTCOME_FAILED;
+	data_sent(&to);
+	return outcome;
+}
+
+/* ---- MPI libraries without large counts ---- */
+
+/* Arrays of large counts and displacements as ints, for the plain form. */
+struct narrow {
+	int *lists[4];
+	int number;
+	int ranks;
+	bool fits;
+};
+
+/* `significant`: the arrays are. Otherwise they are not looked at. */
+static struct narrow narrow_begin(handle comm, bool of_remote, bool significant)
+{
+	struct narrow narrow = {.fits = true};
+	int inter = 0;
+
+	if (!significant)
+		return narrow;
+	(void)MPI_CALL(Comm_test_inter, handle, int *)(comm, &inter);
+	if (inter != 0 && of_remote)
+		(void)MPI_CALL(Comm_remote_size, handle, int *)(comm, &narrow.ranks);
+	else
+		(void)MPI_CALL(Comm_size, handle, int *)(comm, &narrow.ranks);
+	return narrow;
+}
+
+static const int *narrow_list(struct narrow *narrow, const void *values)
+{
+	const int64_t *wide = values;
+	int *list = narrow->ranks > 0 ? calloc((size_t)narrow->ranks, sizeof(*list)) : NULL;
+
+	narrow->lists[narrow->number++] = list;
+	if (list == NULL && narrow->ranks > 0)
+		narrow->fits = false;
+	for (int rank = 0; rank < narrow->ranks && list != NULL; rank++) {
+		narrow->fits = narrow->fits && wide[rank] <= INT_MAX && wide[rank] >= INT_MIN;
+		list[rank] = (int)wide[rank];
+	}
+	return list;
+}
+
+static int narrow_end(const struct narrow *narrow, int status)
+{
+	for (int i = 0; i < narrow->number; i++)
+		free(narrow->lists[i]);
+	return status;
+}
+
+#define NARROW(name, narrow, most, comm, ...) \
+	narrow_end(&(narrow), (narrow).fits && (most) <= INT_MAX \
+				      ? ((name##_function *)mpi.functions[FUNCTION_##name])(__VA_ARGS__) \
+				      : refuse_count(comm))
+
+/* ---- the functions of MPI ---- */
+
+/* The same with counts of type int, and of type MPI_Count. `does` is a macro of `is_large`. */
+#define DEFINE_BOTH(name, reduces, parameters_of, arguments, does) \
+	static int name##_narrow parameters_of(large); \
+	DEFINE(name, reduces, parameters_of(int), arguments, does(false), refuse_count(comm)) \
+	DEFINE(name##_c, reduces, parameters_of(large), arguments, does(true), name##_narrow arguments)
+
+#define REDUCE_SCATTER_PARAMETERS(number) \
+	(const void *send, void *receive, const void *counts, handle type, handle op, handle comm)
+#define REDUCE_SCATTER(is_large) \
+	reduce_scatterv(c, send, receive, counts, handle_of(type), handle_of(op), is_large)
+DEFINE_BOTH(Reduce_scatter, true, REDUCE_SCATTER_PARAMETERS, (send, receive, counts, type, op, comm),
+	    REDUCE_SCATTER)
+
+static int Reduce_scatter_narrow REDUCE_SCATTER_PARAMETERS(large)
+{
+	struct narrow n = narrow_begin(comm, false, true);
+	const int *plain_counts = narrow_list(&n, counts);
+
+	return NARROW(Reduce_scatter, n, 0, comm, send, receive, plain_counts, type, op, comm);
+}
