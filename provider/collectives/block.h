@@ -21,7 +21,8 @@
  * step, for example in a stream of broadcasts.
  *
  * Peers are hostile input. A word is loaded once. Whatever a peer writes can change only the values that the
- * application receives: all lengths, offsets and bounds are private.
+ * application receives: all lengths, offsets and bounds are private, or are loaded once and checked
+ * against private limits before they are used (verdict.h).
  */
 #ifndef VICINAL_COLLECTIVES_BLOCK_H
 #define VICINAL_COLLECTIVES_BLOCK_H

@@ -9,8 +9,22 @@
 
 #include "collectives/entry.h"
 #include "collectives/reduce.h"
+#include "collectives/varying.h"
 
 /* ---- what the region does ---- */
+
+static enum outcome allgatherv(struct communicator *c, const void *send, int64_t send_count, handle send_type,
+			       const void *receive, const void *counts, const void *displacements,
+			       handle type, bool is_large)
+{
+	struct blocks own = {.buffer = send};
+	struct blocks all = blocks_of(receive, counts, displacements, type, is_large);
+
+	if (send == mpi.in_place)
+		return vary_allgather(c, NULL, &all);
+	own = blocks_of_one(send, send_count, send_type);
+	return vary_allgather(c, &own, &all);
+}
 
 static enum outcome reduce_scatterv(struct communicator *c, const void *send, void *receive,
 				    const void *counts, handle type, handle op, bool is_large)
@@ -99,6 +113,25 @@ static int narrow_end(const struct narrow *narrow, int status)
 	static int name##_narrow parameters_of(large); \
 	DEFINE(name, reduces, parameters_of(int), arguments, does(false), refuse_count(comm)) \
 	DEFINE(name##_c, reduces, parameters_of(large), arguments, does(true), name##_narrow arguments)
+
+#define ALLGATHERV_PARAMETERS(number) \
+	(const void *send, number send_count, handle send_type, void *receive, const void *counts, \
+	 const void *displacements, handle type, handle comm)
+#define ALLGATHERV(is_large) \
+	allgatherv(c, send, send_count, handle_of(send_type), receive, counts, displacements, \
+		   handle_of(type), is_large)
+DEFINE_BOTH(Allgatherv, false, ALLGATHERV_PARAMETERS,
+	    (send, send_count, send_type, receive, counts, displacements, type, comm), ALLGATHERV)
+
+static int Allgatherv_narrow ALLGATHERV_PARAMETERS(large)
+{
+	struct narrow n = narrow_begin(comm, true, true);
+	const int *plain_counts = narrow_list(&n, counts);
+	const int *plain_displacements = narrow_list(&n, displacements);
+
+	return NARROW(Allgatherv, n, send_count, comm, send, (int)send_count, send_type, receive,
+		      plain_counts, plain_displacements, type, comm);
+}
 
 #define REDUCE_SCATTER_PARAMETERS(number) \
 	(const void *send, void *receive, const void *counts, handle type, handle op, handle comm)

@@ -40,14 +40,14 @@ enum abi { ABI_UNKNOWN, ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 /* Functions of the MPI library that this library stands before. */
 #define REPLACED_FUNCTIONS(each) \
 	each(Barrier) each(Bcast) each(Reduce) each(Allreduce) each(Allgather) each(Gather) each(Scatter) \
-		each(Alltoall) each(Reduce_scatter_block) each(Scan) each(Exscan) each(Reduce_scatter) \
-			each(Finalize)
+		each(Alltoall) each(Reduce_scatter_block) each(Scan) each(Exscan) each(Allgatherv) \
+			each(Reduce_scatter) each(Finalize)
 
 /* The same, in version 4 of the standard: the forms with large counts, and sessions. NULL in older libraries.
  */
 #define LARGE_FUNCTIONS(each) \
 	each(Bcast_c) each(Reduce_c) each(Allreduce_c) each(Allgather_c) each(Gather_c) each(Scatter_c) \
-		each(Alltoall_c) each(Reduce_scatter_block_c) each(Scan_c) each(Exscan_c) \
+		each(Alltoall_c) each(Reduce_scatter_block_c) each(Scan_c) each(Exscan_c) each(Allgatherv_c) \
 \
 			each(Reduce_scatter_c) each(Session_finalize)
 

@@ -20,6 +20,10 @@ enum collective {
 	COLLECTIVE_SCAN,
 	COLLECTIVE_EXSCAN,
 	COLLECTIVE_SHARE, /* the second half of a long allreduce */
+	COLLECTIVE_GATHERV,
+	COLLECTIVE_ALLGATHERV,
+	COLLECTIVE_SCATTERV,
+	COLLECTIVE_ALLTOALLV,
 };
 
 /* What became of a call. */
