@@ -13,6 +13,11 @@
 
 /* ---- what the region does ---- */
 
+static bool is_root_valid(const struct communicator *c, int root)
+{
+	return root >= 0 && root < c->size;
+}
+
 static enum outcome allgatherv(struct communicator *c, const void *send, int64_t send_count, handle send_type,
 			       const void *receive, const void *counts, const void *displacements,
 			       handle type, bool is_large)
@@ -24,6 +29,24 @@ static enum outcome allgatherv(struct communicator *c, const void *send, int64_t
 		return vary_allgather(c, NULL, &all);
 	own = blocks_of_one(send, send_count, send_type);
 	return vary_allgather(c, &own, &all);
+}
+
+static enum outcome gatherv(struct communicator *c, const void *send, int64_t send_count, handle send_type,
+			    const void *receive, const void *counts, const void *displacements, handle type,
+			    int root, bool is_large)
+{
+	bool keeps = send == mpi.in_place && c->rank == root;
+	struct blocks own = {.buffer = send};
+	struct blocks others = {.buffer = receive};
+
+	if (!is_root_valid(c, root))
+		return OUTCOME_PASS;
+	if (!keeps)
+		own = blocks_of_one(send, send_count, send_type);
+	/* The other ranks' parameters say nothing. */
+	if (c->rank == root)
+		others = blocks_of(receive, counts, displacements, type, is_large);
+	return vary_gather(c, keeps ? NULL : &own, &others, root);
 }
 
 static enum outcome reduce_scatterv(struct communicator *c, const void *send, void *receive,
@@ -79,6 +102,18 @@ static struct narrow narrow_begin(handle comm, bool of_remote, bool significant)
 	return narrow;
 }
 
+static bool is_this_root(handle comm, int root)
+{
+	int inter = 0;
+	int rank = 0;
+
+	(void)MPI_CALL(Comm_test_inter, handle, int *)(comm, &inter);
+	if (inter != 0) /* MPI_ROOT */
+		return root == (mpi.abi == ABI_OPEN_MPI ? -4 : -3);
+	(void)MPI_CALL(Comm_rank, handle, int *)(comm, &rank);
+	return root == rank;
+}
+
 static const int *narrow_list(struct narrow *narrow, const void *values)
 {
 	const int64_t *wide = values;
@@ -131,6 +166,25 @@ static int Allgatherv_narrow ALLGATHERV_PARAMETERS(large)
 
 	return NARROW(Allgatherv, n, send_count, comm, send, (int)send_count, send_type, receive,
 		      plain_counts, plain_displacements, type, comm);
+}
+
+#define GATHERV_PARAMETERS(number) \
+	(const void *send, number send_count, handle send_type, void *receive, const void *counts, \
+	 const void *displacements, handle type, int root, handle comm)
+#define GATHERV(is_large) \
+	gatherv(c, send, send_count, handle_of(send_type), receive, counts, displacements, handle_of(type), \
+		root, is_large)
+DEFINE_BOTH(Gatherv, false, GATHERV_PARAMETERS,
+	    (send, send_count, send_type, receive, counts, displacements, type, root, comm), GATHERV)
+
+static int Gatherv_narrow GATHERV_PARAMETERS(large)
+{
+	struct narrow n = narrow_begin(comm, true, is_this_root(comm, root));
+	const int *plain_counts = narrow_list(&n, counts);
+	const int *plain_displacements = narrow_list(&n, displacements);
+
+	return NARROW(Gatherv, n, send_count, comm, send, (int)send_count, send_type, receive, plain_counts,
+		      plain_displacements, type, root, comm);
 }
 
 #define REDUCE_SCATTER_PARAMETERS(number) \

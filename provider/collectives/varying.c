@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* varying.c - see varying.h: allgather. */
+/* varying.c - see varying.h: allgather and gather. */
 #include "collectives/varying.h"
 
 #include "collectives/verdict.h"
@@ -93,4 +93,130 @@ enum outcome vary_allgather(struct communicator *communicator, const struct bloc
 		return pass_alike(communicator, kind);
 	return chosen != OUTCOME_DONE ? chosen
 				      : allgather(communicator, kind, staged, send, receive, longest);
+}
+
+/* ---- gather ---- */
+
+/* Blocks of gathers go in one step: through a cell or a piece, or by messages. */
+#define GATHER_ROOM (CELL_DATA - WORD_BYTES)
+
+static enum outcome gather_from_member(struct communicator *communicator, const struct blocks *send, int root)
+{
+	uint64_t kind = step_kind(COLLECTIVE_GATHERV, root, 0);
+	int64_t length = block_length(send, communicator->rank);
+	uint64_t word = (uint64_t)length;
+	bool is_long = length > (int64_t)GATHER_ROOM;
+	bool fits = length <= ONE_SENDER_LIMIT;
+	enum verdict verdict = VERDICT_STAGE;
+	const shared_bytes *root_data = NULL;
+
+	if (length < 0)
+		return OUTCOME_PASS;
+	struct data from = {.bytes = NULL};
+	if (fits && length > 0)
+		from = block_to_send(send, communicator->rank, length);
+	if (fits && data_lacks_memory(&from))
+		return OUTCOME_FAILED;
+	while (verdict == VERDICT_STAGE) {
+		uint64_t step = step_begin(communicator);
+		uint64_t root_word = 0;
+		if (step == 0)
+			break;
+		shared_bytes *cell = step_data(communicator, step, false);
+		shared_copy_out(cell, &word, WORD_BYTES);
+		if (fits && !is_long)
+			move_out(cell + WORD_BYTES, from.bytes, (size_t)length);
+		else if (fits && communicator->staging != NULL && length <= communicator->piece)
+			shared_copy_out(step_data(communicator, step, true), from.bytes, (size_t)length);
+		step_publish(communicator, step, kind, fits ? (size_t)length : 0);
+		if (!read_word(communicator, root, step, kind, &root_word, &root_data))
+			break;
+		step_end(communicator, step, false);
+		verdict = verdict_in(root_word);
+		if (verdict == VERDICT_STAGE && !verdict_stage(communicator, root))
+			break;
+	}
+	data_sent(&from);
+	return verdict == VERDICT_GO ? OUTCOME_DONE : verdict == VERDICT_PASS ? OUTCOME_PASS : OUTCOME_FAILED;
+}
+
+/* Receives the block of one member. Sets *good to false if it cannot be stored. False: broken. */
+static bool gather_block(struct communicator *communicator, int rank, uint64_t step, uint64_t kind,
+			 const struct blocks *receive, bool *good)
+{
+	const shared_bytes *data = NULL;
+	uint64_t sent = 0;
+	int64_t room = block_length(receive, rank);
+
+	if (!read_word(communicator, rank, step, kind, &sent, &data))
+		return false;
+	if (!has_room(communicator, rank, sent, room))
+		*good = false;
+	else if (sent > 0) {
+		struct data to = block_to_receive(receive, rank, room);
+		if (data_lacks_memory(&to)) {
+			*good = false;
+			return true;
+		}
+		/* `room` is longer than a cell only if it fits into a piece. */
+		if (sent > GATHER_ROOM)
+			data = step_read(communicator, rank, step, kind, true);
+		else
+			data += WORD_BYTES;
+		if (data == NULL) {
+			data_sent(&to);
+			return false;
+		}
+		move_in(to.bytes, data, sent);
+		*good = store_received(&to, sent) && *good;
+	}
+	return true;
+}
+
+static enum outcome gather_at_root(struct communicator *communicator, const struct blocks *send,
+				   const struct blocks *receive)
+{
+	int root = communicator->rank;
+	uint64_t kind = step_kind(COLLECTIVE_GATHERV, root, 0);
+	enum verdict verdict = VERDICT_STAGE;
+	int64_t longest = 0;
+	bool good = true;
+
+	for (int rank = 0; rank < communicator->size && longest >= 0; rank++) {
+		int64_t length = rank == root ? 0 : block_length(receive, rank);
+		if (length < 0 || length > ONE_SENDER_LIMIT)
+			longest = -1;
+		else if (length > longest)
+			longest = length;
+	}
+	while (verdict == VERDICT_STAGE) {
+		uint64_t step = step_begin(communicator);
+		verdict = judge(communicator, longest, GATHER_ROOM);
+		if (verdict == VERDICT_GO && longest > (int64_t)GATHER_ROOM && longest > communicator->piece)
+			verdict = VERDICT_PASS;
+		uint64_t word = (uint64_t)verdict << VERDICT_SHIFT;
+		if (step == 0)
+			return OUTCOME_FAILED;
+		shared_copy_out(step_data(communicator, step, false), &word, WORD_BYTES);
+		step_publish(communicator, step, kind, 0);
+		for (int i = 1; i < communicator->size && verdict == VERDICT_GO; i++)
+			if (!gather_block(communicator, (root + i) % communicator->size, step, kind, receive,
+					  &good))
+				return OUTCOME_FAILED;
+		step_end(communicator, step, verdict == VERDICT_GO);
+		if (verdict == VERDICT_STAGE && !verdict_stage(communicator, root))
+			return OUTCOME_FAILED;
+	}
+	if (verdict == VERDICT_PASS)
+		return OUTCOME_PASS;
+	if (send != NULL)
+		good = keep_own(communicator, send, receive) && good;
+	return good ? OUTCOME_DONE : OUTCOME_FAILED;
+}
+
+enum outcome vary_gather(struct communicator *communicator, const struct blocks *send,
+			 const struct blocks *receive, int root)
+{
+	return communicator->rank == root ? gather_at_root(communicator, send, receive)
+					  : gather_from_member(communicator, send, root);
 }

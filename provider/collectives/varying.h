@@ -21,5 +21,8 @@
 /* `send` is NULL for MPI_IN_PLACE. */
 enum outcome vary_allgather(struct communicator *communicator, const struct blocks *send,
 			    const struct blocks *receive);
+/* `send` is NULL if the root's block is in place; `receive` is of the root only. */
+enum outcome vary_gather(struct communicator *communicator, const struct blocks *send,
+			 const struct blocks *receive, int root);
 
 #endif
