@@ -49,6 +49,48 @@ static enum outcome gatherv(struct communicator *c, const void *send, int64_t se
 	return vary_gather(c, keeps ? NULL : &own, &others, root);
 }
 
+static enum outcome scatterv(struct communicator *c, const void *send, const void *counts,
+			     const void *displacements, handle send_type, const void *receive, int64_t count,
+			     handle type, int root, bool is_large)
+{
+	bool keeps = receive == mpi.in_place && c->rank == root;
+	struct blocks others = {.buffer = send};
+	struct blocks own = {.buffer = receive};
+
+	if (!is_root_valid(c, root))
+		return OUTCOME_PASS;
+	if (c->rank == root)
+		others = blocks_of(send, counts, displacements, send_type, is_large);
+	if (!keeps)
+		own = blocks_of_one(receive, count, type);
+	return vary_scatter(c, &others, keeps ? NULL : &own, root);
+}
+
+/* If `send` is MPI_IN_PLACE, its other parameters say nothing. */
+static enum outcome alltoallv(struct communicator *c, const void *send, const void *send_counts,
+			      const void *send_displacements, handle send_type, const void *receive,
+			      const void *counts, const void *displacements, handle type, bool is_large)
+{
+	struct blocks to = blocks_of(receive, counts, displacements, type, is_large);
+
+	if (send == mpi.in_place)
+		return vary_alltoall(c, NULL, &to);
+	struct blocks from = blocks_of(send, send_counts, send_displacements, send_type, is_large);
+	return vary_alltoall(c, &from, &to);
+}
+
+static enum outcome alltoallw(struct communicator *c, const void *send, const void *send_counts,
+			      const void *send_displacements, const void *send_types, const void *receive,
+			      const void *counts, const void *displacements, const void *types, bool is_large)
+{
+	struct blocks to = blocks_of_types(receive, counts, displacements, types, is_large);
+
+	if (send == mpi.in_place)
+		return vary_alltoall(c, NULL, &to);
+	struct blocks from = blocks_of_types(send, send_counts, send_displacements, send_types, is_large);
+	return vary_alltoall(c, &from, &to);
+}
+
 static enum outcome reduce_scatterv(struct communicator *c, const void *send, void *receive,
 				    const void *counts, handle type, handle op, bool is_large)
 {
@@ -185,6 +227,77 @@ static int Gatherv_narrow GATHERV_PARAMETERS(large)
 
 	return NARROW(Gatherv, n, send_count, comm, send, (int)send_count, send_type, receive, plain_counts,
 		      plain_displacements, type, root, comm);
+}
+
+#define SCATTERV_PARAMETERS(number) \
+	(const void *send, const void *counts, const void *displacements, handle send_type, void *receive, \
+	 number count, handle type, int root, handle comm)
+#define SCATTERV(is_large) \
+	scatterv(c, send, counts, displacements, handle_of(send_type), receive, count, handle_of(type), \
+		 root, is_large)
+DEFINE_BOTH(Scatterv, false, SCATTERV_PARAMETERS,
+	    (send, counts, displacements, send_type, receive, count, type, root, comm), SCATTERV)
+
+static int Scatterv_narrow SCATTERV_PARAMETERS(large)
+{
+	struct narrow n = narrow_begin(comm, true, is_this_root(comm, root));
+	const int *plain_counts = narrow_list(&n, counts);
+	const int *plain_displacements = narrow_list(&n, displacements);
+
+	return NARROW(Scatterv, n, count, comm, send, plain_counts, plain_displacements, send_type, receive,
+		      (int)count, type, root, comm);
+}
+
+/* No parameter is a number here: both forms have the same. */
+#define ALLTOALLV_PARAMETERS(number) \
+	(const void *send, const void *send_counts, const void *send_displacements, handle send_type, \
+	 void *receive, const void *counts, const void *displacements, handle type, handle comm)
+#define ALLTOALLV(is_large) \
+	alltoallv(c, send, send_counts, send_displacements, handle_of(send_type), receive, counts, \
+		  displacements, handle_of(type), is_large)
+DEFINE_BOTH(Alltoallv, false, ALLTOALLV_PARAMETERS,
+	    (send, send_counts, send_displacements, send_type, receive, counts, displacements, type, comm),
+	    ALLTOALLV)
+
+static int Alltoallv_narrow ALLTOALLV_PARAMETERS(large)
+{
+	struct narrow sent = narrow_begin(comm, true, send != mpi.in_place);
+	struct narrow n = narrow_begin(comm, true, true);
+	const int *plain_send_counts = narrow_list(&sent, send_counts);
+	const int *plain_send_displacements = narrow_list(&sent, send_displacements);
+	const int *plain_counts = narrow_list(&n, counts);
+	const int *plain_displacements = narrow_list(&n, displacements);
+
+	n.fits = n.fits && sent.fits;
+	return narrow_end(&sent,
+			  NARROW(Alltoallv, n, 0, comm, send, plain_send_counts, plain_send_displacements,
+				 send_type, receive, plain_counts, plain_displacements, type, comm));
+}
+
+/* The arrays of datatypes are the same in both forms. */
+#define ALLTOALLW_PARAMETERS(number) \
+	(const void *send, const void *send_counts, const void *send_displacements, const void *send_types, \
+	 void *receive, const void *counts, const void *displacements, const void *types, handle comm)
+#define ALLTOALLW(is_large) \
+	alltoallw(c, send, send_counts, send_displacements, send_types, receive, counts, displacements, \
+		  types, is_large)
+DEFINE_BOTH(Alltoallw, false, ALLTOALLW_PARAMETERS,
+	    (send, send_counts, send_displacements, send_types, receive, counts, displacements, types, comm),
+	    ALLTOALLW)
+
+static int Alltoallw_narrow ALLTOALLW_PARAMETERS(large)
+{
+	struct narrow sent = narrow_begin(comm, true, send != mpi.in_place);
+	struct narrow n = narrow_begin(comm, true, true);
+	const int *plain_send_counts = narrow_list(&sent, send_counts);
+	const int *plain_send_displacements = narrow_list(&sent, send_displacements);
+	const int *plain_counts = narrow_list(&n, counts);
+	const int *plain_displacements = narrow_list(&n, displacements);
+
+	n.fits = n.fits && sent.fits;
+	return narrow_end(&sent,
+			  NARROW(Alltoallw, n, 0, comm, send, plain_send_counts, plain_send_displacements,
+				 send_types, receive, plain_counts, plain_displacements, types, comm));
 }
 
 #define REDUCE_SCATTER_PARAMETERS(number) \

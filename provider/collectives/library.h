@@ -41,14 +41,16 @@ enum abi { ABI_UNKNOWN, ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 #define REPLACED_FUNCTIONS(each) \
 	each(Barrier) each(Bcast) each(Reduce) each(Allreduce) each(Allgather) each(Gather) each(Scatter) \
 		each(Alltoall) each(Reduce_scatter_block) each(Scan) each(Exscan) each(Allgatherv) \
-			each(Gatherv) each(Reduce_scatter) each(Finalize)
+			each(Gatherv) each(Scatterv) each(Alltoallv) each(Alltoallw) each(Reduce_scatter) \
+				each(Finalize)
 
 /* The same, in version 4 of the standard: the forms with large counts, and sessions. NULL in older libraries.
  */
 #define LARGE_FUNCTIONS(each) \
 	each(Bcast_c) each(Reduce_c) each(Allreduce_c) each(Allgather_c) each(Gather_c) each(Scatter_c) \
 		each(Alltoall_c) each(Reduce_scatter_block_c) each(Scan_c) each(Exscan_c) each(Allgatherv_c) \
-			each(Gatherv_c) each(Reduce_scatter_c) each(Session_finalize)
+			each(Gatherv_c) each(Scatterv_c) each(Alltoallv_c) each(Alltoallw_c) \
+				each(Reduce_scatter_c) each(Session_finalize)
 
 /* Functions for windows that this library stands before, without and with large counts. */
 #define WINDOW_FUNCTIONS(each) \

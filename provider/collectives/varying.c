@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* varying.c - see varying.h: allgather and gather. */
+/* varying.c - see varying.h: allgather and gather. rows.c has scatter and alltoall. */
 #include "collectives/varying.h"
 
 #include "collectives/verdict.h"

@@ -24,5 +24,11 @@ enum outcome vary_allgather(struct communicator *communicator, const struct bloc
 /* `send` is NULL if the root's block is in place; `receive` is of the root only. */
 enum outcome vary_gather(struct communicator *communicator, const struct blocks *send,
 			 const struct blocks *receive, int root);
+/* `send` is of the root only; `receive` is NULL if the root's block is in place. */
+enum outcome vary_scatter(struct communicator *communicator, const struct blocks *send,
+			  const struct blocks *receive, int root);
+/* `send` is NULL for MPI_IN_PLACE. */
+enum outcome vary_alltoall(struct communicator *communicator, const struct blocks *send,
+			   const struct blocks *receive);
 
 #endif
