@@ -32,6 +32,19 @@ bool may_flatten(const struct step *step, const char *name)
 	return strcmp(name, "allgatherv") != 0;
 }
 
+bool may_place(const struct step *step, const char *name)
+{
+	/* In a communicator of one rank, alltoallw takes displacements for elements instead of bytes. */
+	return strcmp(name, "alltoallw") != 0 || step->group.size > 1 || step->group.is_inter;
+}
+
+bool may_be_in_place(const struct step *step, const char *name)
+{
+	(void)step;
+	(void)name;
+	return true;
+}
+
 #elif defined(MPICH_VERSION) /* 5.0.2 */
 
 /* A receive from the own rank with any tag gets what a collective operation sends there. */
@@ -65,6 +78,23 @@ bool may_flatten(const struct step *step, const char *name)
 	return strcmp(name, "allgatherv") != 0;
 }
 
+bool may_place(const struct step *step, const char *name)
+{
+	(void)step;
+	(void)name;
+	return true;
+}
+
+bool may_be_in_place(const struct step *step, const char *name)
+{
+	/* reduce_scatter copies the own block to the beginning of the buffer, and aborts if the two places
+	 * overlap. Shorter data is libvicinal-mpi.so's.
+	 */
+	size_t bytes = (size_t)step->count * (size_t)step->type.units * kind_size(step->type.kinds[0]);
+
+	return strcmp(name, "reduce_scatter") != 0 || bytes * (size_t)step->group.size <= 400;
+}
+
 #else
 
 const bool any_tag_of_itself_is_faulty = false;
@@ -77,6 +107,20 @@ bool is_known_fault(const struct step *step, const char *name)
 }
 
 bool may_flatten(const struct step *step, const char *name)
+{
+	(void)step;
+	(void)name;
+	return true;
+}
+
+bool may_place(const struct step *step, const char *name)
+{
+	(void)step;
+	(void)name;
+	return true;
+}
+
+bool may_be_in_place(const struct step *step, const char *name)
 {
 	(void)step;
 	(void)name;

@@ -4,7 +4,7 @@
  *
  * Each rank draws how its own data lie: in elements of the step's type, or as the same values of the
  * predefined type one after the other. Blocks of the variants with counts (v) have drawn lengths, places and
- * gaps.
+ * gaps. The blocks of alltoallw have datatypes of their own.
  */
 #include "steps.h"
 
@@ -32,7 +32,8 @@ static void layout_draw(struct layout *layout, struct step *step)
 
 /* Blocks in a buffer, in elements of the layout's type. */
 struct blocks {
-	int number, counts[RANKS_MAX], places[RANKS_MAX], end;
+	struct counts at;
+	int end;
 };
 
 /* The length of a block, in elements of the step's type. */
@@ -50,27 +51,27 @@ static void place(struct blocks *blocks, struct step *step, const struct layout 
 {
 	int order[RANKS_MAX];
 
-	for (int i = 0; i < blocks->number; i++) {
+	for (int i = 0; i < blocks->at.number; i++) {
 		int other = anywhere ? draw_below(&step->one, i + 1) : i;
 
 		order[i] = order[other];
 		order[other] = i;
 	}
 	blocks->end = 0;
-	for (int i = 0; i < blocks->number; i++) {
+	for (int i = 0; i < blocks->at.number; i++) {
 		int block = order[i];
 
-		blocks->counts[block] *= layout->scale;
+		blocks->at.counts[block] *= layout->scale;
 		blocks->end += anywhere ? draw_below(&step->one, 3) : 0;
-		blocks->places[block] = blocks->end;
-		blocks->end += blocks->counts[block];
+		blocks->at.places[block] = blocks->end;
+		blocks->end += blocks->at.counts[block];
 	}
 }
 
 static void put_block(struct buffer *buffer, const struct blocks *blocks, int block, uint64_t source,
 		      bool is_input)
 {
-	buffer_put(buffer, blocks->places[block], blocks->counts[block], source, 0, is_input);
+	buffer_put(buffer, blocks->at.places[block], blocks->at.counts[block], source, 0, is_input);
 }
 
 static double seconds(void)
@@ -132,7 +133,7 @@ static void run_gather(struct step *step, bool to_all, bool varies)
 	struct group *group = &step->group;
 	struct layout layouts[2]; /* of what is sent, of what is received */
 	struct buffer send, receive;
-	struct blocks blocks = {.number = group->sources};
+	struct blocks blocks = {.at = {.number = group->sources}};
 	uint64_t own = source_of(group->own, group->rank);
 	bool is_root = true;
 	int root = to_all ? 0 : root_of(step, &is_root);
@@ -145,7 +146,7 @@ static void run_gather(struct step *step, bool to_all, bool varies)
 	step->in_place = step->in_place && is_root;
 	count = count_of(step, own, varies) * layouts[0].scale;
 	for (int i = 0; i < group->sources; i++)
-		blocks.counts[i] = count_of(step, source_of(group->remote, i), varies);
+		blocks.at.counts[i] = count_of(step, source_of(group->remote, i), varies);
 	place(&blocks, step, &layouts[1], varies);
 	buffer_make(&send, step, "send buffer", layouts[0].type, sends && !step->in_place ? count : 0);
 	buffer_make(&receive, step, "receive buffer", layouts[1].type, is_root ? blocks.end : 0);
@@ -161,15 +162,13 @@ static void run_gather(struct step *step, bool to_all, bool varies)
 	void *to = buffer_address(&receive);
 
 	if (to_all && varies)
-		MPI_Allgatherv(from, count, types[0], to, blocks.counts, blocks.places, types[1],
-			       group->handle);
+		call_allgatherv(step, from, count, types[0], to, &blocks.at, types[1]);
 	else if (to_all)
-		MPI_Allgather(from, count, types[0], to, blocks.counts[0], types[1], group->handle);
+		MPI_Allgather(from, count, types[0], to, blocks.at.counts[0], types[1], group->handle);
 	else if (varies)
-		MPI_Gatherv(from, count, types[0], to, blocks.counts, blocks.places, types[1], root,
-			    group->handle);
+		call_gatherv(step, from, count, types[0], to, &blocks.at, types[1], root);
 	else
-		MPI_Gather(from, count, types[0], to, blocks.counts[0], types[1], root, group->handle);
+		MPI_Gather(from, count, types[0], to, blocks.at.counts[0], types[1], root, group->handle);
 	buffer_check(&send);
 	buffer_check(&receive);
 }
@@ -179,7 +178,7 @@ static void run_scatter(struct step *step, bool varies)
 	struct group *group = &step->group;
 	struct layout layouts[2];
 	struct buffer send, receive;
-	struct blocks blocks = {.number = group->sources};
+	struct blocks blocks = {.at = {.number = group->sources}};
 	bool is_root;
 	int root = root_of(step, &is_root);
 	bool receives = !group->is_inter || group->own < group->remote;
@@ -192,7 +191,7 @@ static void run_scatter(struct step *step, bool varies)
 	step->in_place = step->in_place && is_root;
 	receives = receives && !step->in_place;
 	for (int i = 0; i < group->sources; i++)
-		blocks.counts[i] = count_of(step, source_to(group->own, step->root, i), varies);
+		blocks.at.counts[i] = count_of(step, source_to(group->own, step->root, i), varies);
 	place(&blocks, step, &layouts[0], varies);
 	count = count_of(step, source, varies) * layouts[1].scale;
 	buffer_make(&send, step, "send buffer", layouts[0].type, is_root ? blocks.end : 0);
@@ -204,10 +203,10 @@ static void run_scatter(struct step *step, bool varies)
 	if (!step->in_place)
 		to = buffer_address(&receive);
 	if (varies)
-		MPI_Scatterv(buffer_address(&send), blocks.counts, blocks.places, layouts[0].type->handle, to,
-			     count, layouts[1].type->handle, root, group->handle);
+		call_scatterv(step, buffer_address(&send), &blocks.at, layouts[0].type->handle, to, count,
+			      layouts[1].type->handle, root);
 	else
-		MPI_Scatter(buffer_address(&send), blocks.counts[0], layouts[0].type->handle, to, count,
+		MPI_Scatter(buffer_address(&send), blocks.at.counts[0], layouts[0].type->handle, to, count,
 			    layouts[1].type->handle, root, group->handle);
 	buffer_check(&send);
 	buffer_check(&receive);
@@ -221,21 +220,22 @@ static int pair_count(const struct step *step, uint64_t group, int from, int to,
 	return count_of(step, swapped ? source_to(group, to, from) : source_to(group, from, to), varies);
 }
 
-static void run_alltoall(struct step *step, bool varies)
+static void run_alltoall(struct step *step, bool varies, bool by_types)
 {
 	struct group *group = &step->group;
 	struct layout layouts[2];
 	struct buffer send, receive;
-	struct blocks blocks[2] = {{.number = group->sources}, {.number = group->sources}};
+	struct blocks blocks[2] = {{.at = {.number = group->sources}}, {.at = {.number = group->sources}}};
 	const void *from = MPI_IN_PLACE;
 
 	for (int side = 0; side < 2; side++) {
 		layout_draw(&layouts[side], step);
 		for (int i = 0; i < group->sources; i++)
-			blocks[side].counts[i] =
+			blocks[side].at.counts[i] =
 				side == 0 ? pair_count(step, group->own, group->rank, i, varies)
 					  : pair_count(step, group->remote, i, group->rank, varies);
-		place(&blocks[side], step, &layouts[side], varies);
+		place(&blocks[side], step, &layouts[side],
+		      varies && (!by_types || may_place(step, "alltoallw")));
 	}
 	buffer_make(&send, step, "send buffer", layouts[0].type, step->in_place ? 0 : blocks[0].end);
 	buffer_make(&receive, step, "receive buffer", layouts[1].type, blocks[1].end);
@@ -247,20 +247,23 @@ static void run_alltoall(struct step *step, bool varies)
 		put_block(&receive, &blocks[1], i, source_to(group->remote, i, group->rank), false);
 	if (!step->in_place)
 		from = buffer_address(&send);
-	if (varies)
-		MPI_Alltoallv(from, blocks[0].counts, blocks[0].places, layouts[0].type->handle,
-			      buffer_address(&receive), blocks[1].counts, blocks[1].places,
-			      layouts[1].type->handle, group->handle);
+	if (by_types)
+		call_alltoallw(step, from, &blocks[0].at, layouts[0].type, buffer_address(&receive),
+			       &blocks[1].at, layouts[1].type);
+	else if (varies)
+		call_alltoallv(step, from, &blocks[0].at, layouts[0].type->handle, buffer_address(&receive),
+			       &blocks[1].at, layouts[1].type->handle);
 	else
-		MPI_Alltoall(from, blocks[0].counts[0], layouts[0].type->handle, buffer_address(&receive),
-			     blocks[1].counts[0], layouts[1].type->handle, group->handle);
+		MPI_Alltoall(from, blocks[0].at.counts[0], layouts[0].type->handle, buffer_address(&receive),
+			     blocks[1].at.counts[0], layouts[1].type->handle, group->handle);
 	buffer_check(&send);
 	buffer_check(&receive);
 }
 
 void run_moving(struct step *step, const char *name, bool one_clock)
 {
-	bool varies = name[strlen(name) - 1] == 'v';
+	bool by_types = strcmp(name, "alltoallw") == 0;
+	bool varies = by_types || name[strlen(name) - 1] == 'v';
 
 	if (strcmp(name, "barrier") == 0)
 		run_barrier(step, one_clock);
@@ -273,5 +276,5 @@ void run_moving(struct step *step, const char *name, bool one_clock)
 	else if (strncmp(name, "scatter", 7) == 0)
 		run_scatter(step, varies);
 	else
-		run_alltoall(step, varies);
+		run_alltoall(step, varies, by_types);
 }

@@ -126,8 +126,7 @@ static void run_reduce_scatter(struct step *step, bool in_blocks)
 		MPI_Reduce_scatter_block(from, buffer_address(&receive), mine, step->type.handle,
 					 step->operation.handle, group->handle);
 	else
-		MPI_Reduce_scatter(from, buffer_address(&receive), counts, step->type.handle,
-				   step->operation.handle, group->handle);
+		call_reduce_scatter(step, from, buffer_address(&receive), counts);
 	buffer_check(&send);
 	buffer_check(&receive);
 }

@@ -9,23 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
-const char *const collective_names[] = {"barrier",
-					"bcast",
-					"reduce",
-					"allreduce",
-					"reduce_scatter",
-					"reduce_scatter_block",
-					"allgather",
-					"gather",
-					"scatter",
-					"alltoall",
-					"scan",
-					"exscan",
-					"allgatherv",
-					"gatherv",
-					"scatterv",
-					"alltoallv",
-					NULL};
+const char *const collective_names[] = {
+	"barrier",    "bcast",   "reduce",   "allreduce", "reduce_scatter", "reduce_scatter_block",
+	"allgather",  "gather",  "scatter",  "alltoall",  "scan",           "exscan",
+	"allgatherv", "gatherv", "scatterv", "alltoallv", "alltoallw",      NULL};
 
 enum { COLLECTIVES = sizeof collective_names / sizeof *collective_names - 1 };
 enum { MESSAGE_TAG = 5, HANDED_TAG = 6 };
@@ -327,7 +314,8 @@ void step_run(const struct communicators *all, const struct limits *limits, uint
 	}
 	step.may_flatten = limits->faults || may_flatten(&step, name);
 	step.count = choose_count(&step, limits->bytes);
-	step.in_place = draw_below(&step.all, 3) == 0 && !group->is_inter;
+	step.in_place = draw_below(&step.all, 3) == 0 && !group->is_inter &&
+			(limits->faults || may_be_in_place(&step, name));
 	beside = draw_below(&step.all, 8); /* 0 and 1: messages; 2: a message that is handed over */
 	step.root = (int)(draw_word(&step.all) >> 20 & 0xffff);
 	/* The root is in the group that has the greater number. */

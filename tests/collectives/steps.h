@@ -70,10 +70,31 @@ void run_reducing(struct step *step, const char *name);               /* reducin
 int root_of(const struct step *step, bool *is_root);
 bool is_reducing(const char *name);
 
+/* widths.c: calls with a count for each rank, by the form with plain or with large counts. */
+struct counts {
+	int number, counts[64], places[64]; /* places in elements */
+};
+void call_allgatherv(struct step *step, const void *from, int count, MPI_Datatype type, void *to,
+		     const struct counts *counts, MPI_Datatype to_type);
+void call_gatherv(struct step *step, const void *from, int count, MPI_Datatype type, void *to,
+		  const struct counts *counts, MPI_Datatype to_type, int root);
+void call_scatterv(struct step *step, const void *from, const struct counts *counts, MPI_Datatype type,
+		   void *to, int count, MPI_Datatype to_type, int root);
+void call_alltoallv(struct step *step, const void *from, const struct counts *sent, MPI_Datatype type,
+		    void *to, const struct counts *received, MPI_Datatype to_type);
+/* Some blocks are passed as one element of a datatype of their own. */
+void call_alltoallw(struct step *step, const void *from, const struct counts *sent, const struct type *type,
+		    void *to, const struct counts *received, const struct type *to_type);
+void call_reduce_scatter(struct step *step, const void *from, void *to, const int *counts);
+
 /* known.c: faults of MPI libraries. Whether the step cannot pass with this library; then it gets MPI_LONG. */
 bool is_known_fault(const struct step *step, const char *name);
 /* Whether ranks may pass the same values by different datatypes with this library. */
 bool may_flatten(const struct step *step, const char *name);
+/* Whether a step of this length may be in place with this library. */
+bool may_be_in_place(const struct step *step, const char *name);
+/* Whether blocks may have drawn places with this library. */
+bool may_place(const struct step *step, const char *name);
 /* Whether a receive of any tag from the own rank cannot pass with this library. */
 extern const bool any_tag_of_itself_is_faulty;
 

@@ -15,7 +15,7 @@ SOURCES = CHECKOUT / "tests/collectives"
 COLLECTIVES = (
     *("barrier", "bcast", "reduce", "allreduce", "reduce_scatter", "reduce_scatter_block"),
     *("allgather", "allgatherv", "gather", "gatherv", "scatter", "scatterv"),
-    *("alltoall", "alltoallv", "scan", "exscan"),
+    *("alltoall", "alltoallv", "alltoallw", "scan", "exscan"),
 )
 """The operations that the program knows."""
 
