@@ -30,6 +30,45 @@ static int succeeded(int result)
 	return result == MPI_SUCCESS;
 }
 
+/* The collectives with a count for each rank. Block i has i + 1 elements, or many now and then. */
+static int vary(long round, int rank, int size)
+{
+	enum { RANKS = 8, MOST = 3000 };
+	static long from[RANKS * MOST], to[RANKS * MOST];
+	int counts[RANKS], places[RANKS], end = 0, root = (int)(round % size), good = 1;
+	int same[RANKS], same_places[RANKS];
+
+	for (int i = 0; i < size; i++) {
+		counts[i] = round % 16 == 1 ? MOST - i : i + 1;
+		places[i] = end;
+		end += counts[i];
+	}
+	for (int i = 0; i < size; i++) {
+		same[i] = counts[rank];
+		same_places[i] = i * counts[rank];
+	}
+	for (int i = 0; i < RANKS * MOST; i++)
+		from[i] = round + rank;
+	good &= succeeded(
+		MPI_Allgatherv(from, counts[rank], MPI_LONG, to, counts, places, MPI_LONG, MPI_COMM_WORLD));
+	for (int i = 0; i < size; i++)
+		expect(to[places[i]] == round + i && to[places[i] + counts[i] - 1] == round + i, "allgatherv",
+		       round);
+	good &= succeeded(MPI_Gatherv(from, counts[rank], MPI_LONG, to, counts, places, MPI_LONG, root,
+				      MPI_COMM_WORLD));
+	expect(rank != root || to[places[size - 1]] == round + size - 1, "gatherv", round);
+	good &= succeeded(MPI_Scatterv(from, counts, places, MPI_LONG, to, counts[rank], MPI_LONG, root,
+				       MPI_COMM_WORLD));
+	expect(to[counts[rank] - 1] == round + root, "scatterv", round);
+	good &= succeeded(MPI_Alltoallv(from, counts, places, MPI_LONG, to, same, same_places, MPI_LONG,
+					MPI_COMM_WORLD));
+	for (int i = 0; i < size; i++)
+		expect(to[same_places[i] + same[i] - 1] == round + i, "alltoallv", round);
+	good &= succeeded(MPI_Reduce_scatter(from, to, counts, MPI_LONG, MPI_SUM, MPI_COMM_WORLD));
+	expect(to[counts[rank] - 1] == size * round + size * (size - 1) / 2, "reduce_scatter", round);
+	return good;
+}
+
 int main(int argc, char **argv)
 {
 	static double many[10000], sums[10000];
@@ -51,6 +90,8 @@ int main(int argc, char **argv)
 			MPI_Barrier(MPI_COMM_WORLD);
 		for (int i = 0; i < count; i++)
 			many[i] = (double)(round % 1000 + rank + i);
+		if (round % 4 == 1 && !vary(round, rank, size))
+			result = 3;
 		if (!succeeded(MPI_Allreduce(&own, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD)) ||
 		    !succeeded(MPI_Allreduce(many, sums, count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD)) ||
 		    !succeeded(MPI_Bcast(&from, 1, MPI_LONG, (int)(round % size), MPI_COMM_WORLD)))

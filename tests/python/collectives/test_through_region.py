@@ -160,6 +160,35 @@ def test_ranks_that_call_different_collectives_end_with_a_line(
     assert "called another collective, or one with another root or length" in said
 
 
+@pytest.fixture(scope="module")
+def mismatched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    source = Path(__file__).with_name("mismatched_counts.c")
+    return compile_for_each_mpi(source, tmp_path_factory.mktemp("mismatched"))
+
+
+def failing_ranks(name: str, sent: int, room: int) -> set[int]:
+    """Of three ranks, if two of them disagree about the length of a block."""
+    if name in {"allgatherv", "reduce_scatter"}:
+        return {0, 1, 2}
+    return set() if sent <= room else {0 if name == "gatherv" else 1}
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_counts_that_do_not_match(mismatched: dict[str, Path], mpi: str) -> None:
+    """If all ranks have all counts, all fail. Otherwise only a rank with too little room fails."""
+    with EphemeralCluster(nodes=3) as cluster:
+        done = launch(Job([str(mismatched[mpi])], 3), cluster, timeout=GUARD_SECONDS)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert [line for line in lines if "broken" in line] == []
+    cases = [line.split() for line in lines if " rank " in line]
+    assert len(cases) == 6 * 7 * 3
+    for name, sent, room, _, rank, outcome in cases:
+        fails = int(rank.rstrip(":")) in failing_ranks(name, int(sent), int(room))
+        assert outcome == ("error" if fails else "done"), (name, sent, room, rank)
+    assert "sends 16 bytes in a collective to rank 0, which receives at most 8" in done.stderr
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_what_a_member_writes_crashes_nobody(
     programs: dict[str, Path], tmp_path: Path, mpi: str
