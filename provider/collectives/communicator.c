@@ -36,7 +36,6 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct communicator *table[TABLE_SIZE];
 static struct communicator *retired;
 static int stagings;
-static bool leaving; /* the manager asks this member to leave the region */
 static int keyval;
 static atomic_bool has_keyval;
 /* Incremented when a communicator is removed from the table: all threads look up again. */
@@ -214,7 +213,8 @@ static void set_up(struct communicator *communicator, handle comm)
 	reap_retired();
 	reap_closed();
 	/* A closed communicator keeps its old block until no member reads it. */
-	if (!leaving && communicator->block == NULL && can_leave() && all != NULL && agreed != NULL)
+	if (!source_is_leaving() && communicator->block == NULL && can_leave() && all != NULL &&
+	    agreed != NULL)
 		block = source_allocate(BLOCK_BYTES);
 	if (block != NULL) {
 		mine = (struct description){
@@ -350,10 +350,10 @@ bool communicator_enter_closing(struct communicator *communicator)
 #pragma GCC visibility push(default)
 region_attend_function vicinal_region_attend;
 
-void vicinal_region_attend(bool leave)
+uint32_t vicinal_region_attend(bool leave)
 {
 	(void)pthread_mutex_lock(&mutex);
-	leaving = leave;
+	source_set_leaving(leave);
 	for (unsigned int i = 0; i < TABLE_SIZE; i++)
 		for (struct communicator *communicator = table[i]; communicator != NULL;
 		     communicator = communicator->next) {
@@ -372,6 +372,7 @@ void vicinal_region_attend(bool leave)
 		reap_closed();
 	}
 	(void)pthread_mutex_unlock(&mutex);
+	return source_count_kept(0);
 }
 #pragma GCC visibility pop
 

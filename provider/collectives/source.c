@@ -10,6 +10,8 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct region_source region; /* written under the mutex, while it is not offered */
 static atomic_bool is_offered;
+static atomic_bool is_leaving;
+static atomic_uint kept;
 
 #pragma GCC visibility push(default)
 region_offer_function vicinal_region_offer;
@@ -54,6 +56,21 @@ const struct region_source *source_region(void)
 unsigned char *source_heap(uint32_t slot)
 {
 	return region.first_heap + (size_t)slot * region.section_bytes;
+}
+
+bool source_is_leaving(void)
+{
+	return atomic_load(&is_leaving);
+}
+
+void source_set_leaving(bool leave)
+{
+	atomic_store(&is_leaving, leave);
+}
+
+uint32_t source_count_kept(int more)
+{
+	return atomic_fetch_add(&kept, (unsigned int)more) + (unsigned int)more;
 }
 
 void *source_allocate(size_t bytes)

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define REGION_SOURCE_VERSION 1U
+#define REGION_SOURCE_VERSION 2U
 
 /*
  * A member's view of its region. `allocate` is valid until the region is withdrawn, all other pointers while
@@ -26,8 +26,9 @@ struct region_source {
 	unsigned char *first_heap; /* the heap of the member in slot 0 */
 	uint64_t section_bytes;    /* from one heap to the next */
 	uint64_t heap_bytes;
-	void *heap;   /* for `allocate` */
-	void *member; /* for `is_gone` */
+	bool sparse_heaps; /* a file of one host, which no guest maps: see region/layout.h */
+	void *heap;        /* for `allocate` */
+	void *member;      /* for `is_gone` */
 	/* Whole pages; NULL if the heap has no room. Cleared if `zero`. */
 	void *(*allocate)(void *heap, size_t bytes, size_t alignment, bool zero);
 	bool (*release)(void *address);
@@ -57,9 +58,10 @@ typedef void region_withdraw_function(const void *heap);
 /*
  * Called now and then by the provider's progress, with its locks held. `leave`: the manager asks the member
  * to leave the region, so the library gives back its blocks of the heap as soon as no member reads them any
- * more, and takes no new ones until a call without `leave`. Calls no function of the MPI library.
+ * more, and takes no new ones until a call without `leave`. Returns the number of blocks that the program
+ * has to release: those of its windows. Calls no function of the MPI library.
  */
-typedef void region_attend_function(bool leave);
+typedef uint32_t region_attend_function(bool leave);
 #define REGION_ATTEND_NAME "vicinal_region_attend"
 
 /* What the process has done through its region: see the same words of struct section_header. */

@@ -289,7 +289,12 @@ struct section_header {
 	 */
 	shared_u32 core;            /* 448 */
 	shared_bytes core_name[28]; /* 452 */
-	shared_bytes reserved5[32];
+	/*
+	 * Blocks of MPI's windows and of MPI_Alloc_mem() in the owner's heap, while the manager
+	 * asks the owner to leave; for people
+	 */
+	shared_u32 windows; /* 480 */
+	shared_bytes reserved5[28];
 	/*
 	 * line 8: what the owner's process has done by its own loads and stores, without messages
 	 * (libvicinal-mpi.so): collectives, the bytes that it wrote in them for others, one-sided
@@ -304,6 +309,7 @@ struct section_header {
 	struct exposure_line exposures[REGION_EXPOSURES]; /* 1024 */
 };
 _Static_assert(sizeof(struct section_header) == REGION_PAGE, "the section header is one page");
+_Static_assert(offsetof(struct section_header, windows) == 480, "documented offset");
 _Static_assert(offsetof(struct section_header, home) == 32, "documented offset");
 _Static_assert(offsetof(struct section_header, home_slot) == 48, "documented offset");
 _Static_assert(offsetof(struct section_header, home_epoch) == 52, "documented offset");

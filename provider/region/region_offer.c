@@ -72,6 +72,7 @@ int region_offer(struct heap *heap, struct member *member, uint64_t timeout, voi
 		.first_heap = region_section(region, 0) + section_arena_end(region),
 		.section_bytes = region->section_bytes,
 		.heap_bytes = region->heap_bytes,
+		.sparse_heaps = region->sparse_heaps,
 		.heap = heap,
 		.member = member,
 		.allocate = allocate,
@@ -93,10 +94,11 @@ int region_offer(struct heap *heap, struct member *member, uint64_t timeout, voi
 	return result;
 }
 
-void region_attend(const struct region *region, bool leave)
+uint32_t region_attend(const struct region *region, bool leave)
 {
-	if (attend != NULL && atomic_load_explicit(&offered, memory_order_relaxed) == region)
-		attend(leave);
+	if (attend == NULL || atomic_load_explicit(&offered, memory_order_relaxed) != region)
+		return 0;
+	return attend(leave);
 }
 
 void region_publish_counts(const struct heap *heap, const struct member *member)

@@ -19,9 +19,10 @@ int region_offer(struct heap *heap, struct member *member, uint64_t timeout, voi
 
 /*
  * Called now and then while the endpoint may leave the region, or other members may. `leave`: the manager
- * asks this member to leave. The library releases its blocks of the heap, so that the member can.
+ * asks this member to leave. The library releases its blocks of the heap, so that the member can. Returns the
+ * number of blocks that only the program can release, because its windows lie there.
  */
-void region_attend(const struct region *region, bool leave);
+uint32_t region_attend(const struct region *region, bool leave);
 
 /* The endpoint with this heap, which may be NULL, is being closed: the library allocates from it no more. */
 void region_withdraw(const struct heap *heap);

@@ -132,7 +132,8 @@ void transport_meet_leavers(struct transport *transport)
 		if (!leaves && attachment->leaving)
 			stay(attachment);
 		attachment->leaving = leaves;
-		region_attend(attachment->region, leaves);
+		shared_store_u32(&section_header(attachment->region, attachment->member->slot)->windows,
+				 region_attend(attachment->region, leaves));
 		if (leaves)
 			attachment->met_all = meet_all(attachment);
 		else

@@ -2,7 +2,7 @@
 /*
  * entry.c - MPI's functions of windows, in libvicinal-mpi.so, beside those of collectives/entry.c.
  *
- * Without VICINAL_WINDOWS=on, all calls are passed on.
+ * With VICINAL_WINDOWS=off, all calls are passed on.
  */
 #include <limits.h>
 #include <string.h>
@@ -114,7 +114,7 @@ static int Win_get_attr_here(handle win, int key, void *value, int *flag)
 	int status = MPI_CALL(Win_get_attr, handle, int, void *, int *)(win, key, value, flag);
 	const struct window *window = key == flavor_key && status == MPI_OK ? find(win) : NULL;
 
-	if (window != NULL && window->allocated && *flag != 0)
+	if (window != NULL && window->flavor == WINDOW_ALLOCATED && *flag != 0)
 		memcpy(value, &flavor, sizeof(flavor));
 	return status;
 }

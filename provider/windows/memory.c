@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives/source.h"
 
@@ -17,9 +18,31 @@ struct block {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct block *blocks[LISTS]; /* under the mutex */
 
+enum memory_choice memory_choice(void)
+{
+	static int choice = -1; /* threads that decide at once store the same */
+
+	if (choice < 0) {
+		const char *text = getenv("VICINAL_WINDOWS");
+		choice = text == NULL               ? MEMORY_BY_DEFAULT
+			 : strcmp(text, "on") == 0  ? MEMORY_ON
+			 : strcmp(text, "off") == 0 ? MEMORY_OFF
+						    : MEMORY_BY_DEFAULT;
+	}
+	return (enum memory_choice)choice;
+}
+
 bool memory_is_offered(void)
 {
-	return source_is_offered();
+	enum memory_choice choice = memory_choice();
+
+	return source_is_offered() &&
+	       (choice == MEMORY_ON || (choice == MEMORY_BY_DEFAULT && source_region()->sparse_heaps));
+}
+
+bool memory_is_leaving(void)
+{
+	return source_is_leaving();
 }
 
 static struct block **list_of(const void *address)
@@ -29,11 +52,12 @@ static struct block **list_of(const void *address)
 
 void *memory_allocate(uint64_t bytes)
 {
-	struct block *block = bytes <= source_region()->heap_bytes ? malloc(sizeof(*block)) : NULL;
+	struct block *block = NULL;
 
-	if (block == NULL)
+	if (!memory_is_offered() || memory_is_leaving() || bytes > source_region()->heap_bytes ||
+	    (block = malloc(sizeof(*block))) == NULL)
 		return NULL;
-	block->address = source_allocate(bytes);
+	block->address = source_allocate(bytes != 0 ? bytes : 1);
 	if (block->address == NULL) {
 		free(block);
 		return NULL;
@@ -41,6 +65,7 @@ void *memory_allocate(uint64_t bytes)
 	(void)pthread_mutex_lock(&mutex);
 	block->next = *list_of(block->address);
 	*list_of(block->address) = block;
+	(void)source_count_kept(1);
 	(void)pthread_mutex_unlock(&mutex);
 	return block->address;
 }
@@ -61,6 +86,7 @@ bool memory_release(void *address)
 		return false;
 	free(found);
 	(void)source_region()->release(address);
+	(void)source_count_kept(-1);
 	return true;
 }
 

@@ -19,11 +19,24 @@ struct memory_place {
 	uint32_t epoch;
 };
 
-/* May windows use a region in this process? Not before the provider has offered one. */
+/* VICINAL_WINDOWS: not set, or set to anything else, is MEMORY_BY_DEFAULT. */
+enum memory_choice { MEMORY_BY_DEFAULT, MEMORY_ON, MEMORY_OFF };
+enum memory_choice memory_choice(void);
+
+/*
+ * May windows use a region in this process? Not before the provider has offered one. By default, only a
+ * region on one host that no guest maps: a guest's heap is small, and guests must be able to leave.
+ */
 bool memory_is_offered(void);
 
-/* Memory of `bytes` bytes, not 0, in whole pages; NULL if there is no region or no room in the heap. */
+/*
+ * Memory of `bytes` bytes in whole pages, at least one: a member that has a block stays in the region. NULL
+ * if there is no region or no room in the heap, or if the manager asks the member to leave.
+ */
 void *memory_allocate(uint64_t bytes);
+
+/* Does the manager ask this member to leave the region? */
+bool memory_is_leaving(void);
 
 /* Releases a block of memory_allocate(). Returns false, and does nothing, for other addresses. */
 bool memory_release(void *address);

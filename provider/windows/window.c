@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "collectives/communicator.h"
-#include "windows/memory.h"
 
 #define TABLE_SIZE 256U
 
@@ -37,11 +36,8 @@ static bool has_late_locks(void)
 
 static void decide(void)
 {
-	const char *text = getenv("VICINAL_WINDOWS");
-
 	mpi_look_up();
-	/* Not by default: a window keeps its rank from leaving the region, as for a migration. */
-	bool off = text == NULL || strcmp(text, "on") != 0 || !mpi_is_usable();
+	bool off = memory_choice() == MEMORY_OFF || !mpi_is_usable();
 	for (int i = FUNCTION_Comm_split; i <= FUNCTION_Win_test; i++)
 		off = off || mpi.functions[i] == NULL;
 	off = off || has_late_locks();
@@ -62,7 +58,7 @@ static struct window **place_of(handle win)
 	return &table[handle_hash(win) % TABLE_SIZE];
 }
 
-static void add(struct window *window)
+static void put_in(struct window *window)
 {
 	(void)pthread_mutex_lock(&mutex);
 	window->next = *place_of(window->handle);
@@ -113,29 +109,36 @@ struct description {
 	uint64_t version; /* of this exchange; 0: the memory is in no region */
 	struct memory_place place;
 	int64_t unit;
+	uint32_t slot; /* of the rank itself */
+	uint32_t epoch;
 };
-#define EXCHANGE_VERSION UINT64_C(1)
+#define EXCHANGE_VERSION UINT64_C(2)
 
-static int allgather(const void *from, void *to, int bytes, handle comm)
+bool window_allgather(const void *from, void *to, size_t bytes, handle comm)
 {
 	return MPI_CALL(Allgather, const void *, int, handle, void *, int, handle,
-			handle)(from, bytes, mpi.byte, to, bytes, mpi.byte, comm);
+			handle)(from, (int)bytes, mpi.byte, to, (int)bytes, mpi.byte, comm) == MPI_OK;
+}
+
+void *window_room(size_t count, size_t bytes, int size)
+{
+	void *room = calloc(count, bytes);
+
+	if (room != NULL)
+		return room;
+	(void)fprintf(stderr,
+		      "vicinal: error: no memory is left for a window of %d ranks: the job cannot go on\n",
+		      size);
+	abort();
 }
 
 /* Do all ranks say yes? The same answer on all. */
 static bool all_agree(bool yes, int size, handle comm)
 {
 	unsigned char mine = yes ? 1 : 0;
-	unsigned char *all = malloc((size_t)size);
+	unsigned char *all = window_room((size_t)size, 1, size);
+	bool agreed = window_allgather(&mine, all, 1, comm);
 
-	if (all == NULL) {
-		(void)fprintf(stderr,
-			      "vicinal: error: no memory is left for a window of %d ranks: the job cannot "
-			      "go on\n",
-			      size);
-		abort();
-	}
-	bool agreed = allgather(&mine, all, 1, comm) == MPI_OK;
 	for (int rank = 0; rank < size && agreed; rank++)
 		agreed = all[rank] == 1;
 	free(all);
@@ -149,19 +152,15 @@ static bool fill(struct window *window, const struct description *all)
 		peer->base = memory_map(&all[rank].place);
 		peer->bytes = all[rank].place.bytes;
 		peer->unit = all[rank].unit;
-		peer->slot = all[rank].place.slot;
-		peer->epoch = all[rank].place.epoch;
+		peer->slot = all[rank].slot;
+		peer->epoch = all[rank].epoch;
 		if (peer->base == NULL || peer->unit < 0)
 			return false;
 	}
 	return true;
 }
 
-/*
- * The ranks of `comm` tell each other where their memory lies. Returns the state of a window if all of it
- * lies in one region, else NULL: the same on all ranks.
- */
-static struct window *exchange(const void *base, intptr_t bytes, intptr_t unit, handle comm)
+struct window *window_exchange(const struct memory_place *mine, intptr_t unit, handle comm)
 {
 	int size = 0;
 	int rank = 0;
@@ -172,21 +171,20 @@ static struct window *exchange(const void *base, intptr_t bytes, intptr_t unit, 
 	    MPI_CALL(Comm_test_inter, handle, int *)(comm, &inter) != MPI_OK || inter != 0)
 		return NULL;
 	mpi_look_up_types();
-	struct description mine = {.unit = unit};
-	struct description *all = calloc((size_t)size, sizeof(*all));
-	struct window *window = calloc(1, sizeof(*window) + (size_t)size * sizeof(window->peers[0]));
-	if (bytes >= 0 && memory_find(base, (uint64_t)bytes, &mine.place))
-		mine.version = EXCHANGE_VERSION;
-	if (all == NULL || window == NULL) {
-		(void)fprintf(stderr,
-			      "vicinal: error: no memory is left for a window of %d ranks: the job cannot "
-			      "go on\n",
-			      size);
-		abort();
+	struct description ours = {.unit = unit};
+	struct memory_place self;
+	struct description *all = window_room((size_t)size, sizeof(*all), size);
+	struct window *window =
+		window_room(1, sizeof(*window) + (size_t)size * sizeof(window->peers[0]), size);
+	if (mine != NULL && memory_find(NULL, 0, &self)) {
+		ours.version = EXCHANGE_VERSION;
+		ours.place = *mine;
+		ours.slot = self.slot;
+		ours.epoch = self.epoch;
 	}
 	window->rank = rank;
 	window->size = size;
-	bool valid = allgather(&mine, all, sizeof(mine), comm) == MPI_OK;
+	bool valid = window_allgather(&ours, all, sizeof(ours), comm);
 	/* All ranks see the same descriptions, so all end here or none. */
 	for (int i = 0; i < size && valid; i++)
 		valid = all[i].version == EXCHANGE_VERSION;
@@ -201,8 +199,10 @@ static struct window *exchange(const void *base, intptr_t bytes, intptr_t unit, 
 	return NULL;
 }
 
-static void dispose(struct window *window)
+void window_dispose(struct window *window)
 {
+	if (window->memory != NULL)
+		(void)memory_release(window->memory);
 	(void)MPI_CALL(Comm_free, handle *)(&window->comm);
 	free(window);
 }
@@ -220,7 +220,15 @@ static handle handle_at(const void *win)
 	return whole;
 }
 
-static int create(void *base, intptr_t bytes, intptr_t unit, bool large, handle info, handle comm, void *win)
+void window_add(struct window *window, const void *win)
+{
+	window->handle = handle_at(win);
+	atomic_store(&window->wants_fence, true);
+	put_in(window);
+}
+
+int window_create_behind(void *base, intptr_t bytes, intptr_t unit, bool large, handle info, handle comm,
+			 void *win)
 {
 	if (large && mpi.functions[FUNCTION_Win_create_c] != NULL)
 		return MPI_CALL(Win_create_c, void *, intptr_t, intptr_t, handle, handle,
@@ -239,11 +247,13 @@ static int allocate(intptr_t bytes, intptr_t unit, bool large, handle info, hand
 										     comm, base, win);
 }
 
+/* Only if windows were asked for: by messages they work as they do without the region. */
 static void say_no_room(intptr_t bytes)
 {
 	static atomic_bool said;
 
-	if (!atomic_exchange(&said, true))
+	if (memory_choice() == MEMORY_ON && memory_is_offered() && !memory_is_leaving() &&
+	    !atomic_exchange(&said, true))
 		(void)fprintf(
 			stderr,
 			"vicinal: warning: the region's heap has no room for a window of %lld bytes, so "
@@ -255,46 +265,51 @@ static void say_no_room(intptr_t bytes)
 int window_allocate(intptr_t bytes, intptr_t unit, bool large, handle info, handle comm, void *base,
 		    void *win)
 {
-	void *memory = NULL;
+	struct memory_place place;
 
 	if (windows_are_off() || mpi_is_null_comm(comm))
 		return allocate(bytes, unit, large, info, comm, base, win);
-	if (bytes > 0 && memory_is_offered() && (memory = memory_allocate((uint64_t)bytes)) == NULL)
+	/* A rank without bytes takes a block too: it needs the region for the memory of the others. */
+	void *memory = bytes < 0 ? NULL : memory_allocate((uint64_t)bytes);
+	if (memory == NULL && bytes > 0)
 		say_no_room(bytes);
-	struct window *window = exchange(memory, bytes, unit, comm);
+	bool found = memory != NULL && memory_find(memory, (uint64_t)bytes, &place);
+	struct window *window = window_exchange(found ? &place : NULL, unit, comm);
 	if (window == NULL) {
 		if (memory != NULL)
 			(void)memory_release(memory);
 		return allocate(bytes, unit, large, info, comm, base, win);
 	}
-	int status = create(memory, bytes, unit, large, info, comm, win);
+	window->memory = memory;
+	window->flavor = WINDOW_ALLOCATED;
+	void *start = bytes == 0 ? NULL : memory;
+	int status = window_create_behind(start, bytes, unit, large, info, comm, win);
 	if (status != MPI_OK) {
-		if (memory != NULL)
-			(void)memory_release(memory);
-		dispose(window);
+		window_dispose(window);
 		return status;
 	}
-	memcpy(base, &memory, sizeof(memory));
-	window->memory = memory;
-	window->allocated = true;
-	window->handle = handle_at(win);
-	atomic_store(&window->wants_fence, true);
-	add(window);
+	memcpy(base, &start, sizeof(start));
+	window_add(window, win);
 	return status;
 }
 
 int window_create(void *base, intptr_t bytes, intptr_t unit, bool large, handle info, handle comm, void *win)
 {
-	int status = create(base, bytes, unit, large, info, comm, win);
+	int status = window_create_behind(base, bytes, unit, large, info, comm, win);
+	struct memory_place place;
 
 	if (status != MPI_OK || windows_are_off())
 		return status;
-	struct window *window = exchange(base, bytes, unit, comm);
-	if (window == NULL)
+	void *memory = bytes == 0 ? memory_allocate(0) : NULL;
+	bool found = (bytes > 0 || memory != NULL) && memory_find(base, (uint64_t)bytes, &place);
+	struct window *window = window_exchange(found ? &place : NULL, unit, comm);
+	if (window == NULL) {
+		if (memory != NULL)
+			(void)memory_release(memory);
 		return status;
-	window->handle = handle_at(win);
-	atomic_store(&window->wants_fence, true);
-	add(window);
+	}
+	window->memory = memory;
+	window_add(window, win);
 	return status;
 }
 
@@ -310,13 +325,10 @@ int window_free(void *win)
 	take_out(window);
 	/* The MPI library completes what was passed on, and another window may get the handle. */
 	int status = MPI_CALL(Win_free, void *)(win);
-	if (status != MPI_OK) {
-		add(window);
-		return status;
-	}
-	if (window->memory != NULL)
-		(void)memory_release(window->memory);
-	dispose(window);
+	if (status != MPI_OK)
+		put_in(window);
+	else
+		window_dispose(window);
 	return status;
 }
 

@@ -11,6 +11,9 @@
 #include <stdatomic.h>
 
 #include "collectives/library.h"
+#include "windows/memory.h"
+
+enum window_flavor { WINDOW_CREATED, WINDOW_ALLOCATED };
 
 struct window_peer {
 	unsigned char *base;
@@ -24,9 +27,9 @@ struct window_peer {
 
 struct window {
 	handle handle;
-	handle comm;    /* for this library alone, with the window's ranks */
-	void *memory;   /* from memory_allocate(); NULL: the application's */
-	bool allocated; /* by MPI_Win_allocate() */
+	handle comm;  /* for this library alone, with the window's ranks */
+	void *memory; /* from memory_allocate(), to be released with the window; may be NULL */
+	enum window_flavor flavor;
 	int rank;
 	int size;
 	atomic_int epochs;          /* access epochs that are open, without those between fences */
@@ -57,6 +60,26 @@ static inline bool windows_are_off(void)
 
 /* The state of a window; NULL if all its operations are passed on. */
 struct window *window_find(handle win);
+
+/*
+ * The ranks of `comm`, an intracommunicator, tell each other where their memory lies: `mine` is this rank's,
+ * or NULL if it is in no region. Returns the state of a window if all of it lies in one region, else NULL:
+ * the same on all ranks. Ends the process if no memory is left, because the other ranks would wait for it.
+ */
+struct window *window_exchange(const struct memory_place *mine, intptr_t unit, handle comm);
+/* Call when the MPI library has made the window: `win` has its handle. */
+void window_add(struct window *window, const void *win);
+/* For a window that window_add() does not get. Releases its `memory` too. */
+void window_dispose(struct window *window);
+
+/* MPI_Win_create() of the MPI library. `large`: the form with large counts. */
+int window_create_behind(void *base, intptr_t bytes, intptr_t unit, bool large, handle info, handle comm,
+			 void *win);
+
+/* As MPI_Allgather(), of `bytes` bytes of each rank. Returns false if it fails. */
+bool window_allgather(const void *from, void *to, size_t bytes, handle comm);
+/* Room for what all ranks say. Ends the process if no memory is left. */
+void *window_room(size_t count, size_t bytes, int size);
 
 /*
  * Replaces MPI_Win_allocate() and MPI_Win_create(): `large` selects the form with large counts. Both return

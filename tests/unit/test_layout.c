@@ -36,6 +36,7 @@ static void test_fields_lie_where_the_format_says(void **state)
 	assert_int_equal(offsetof(struct section_header, reaching), 384);
 	assert_int_equal(offsetof(struct section_header, core), 448);
 	assert_int_equal(offsetof(struct section_header, core_name), 452);
+	assert_int_equal(offsetof(struct section_header, windows), 480);
 	assert_int_equal(offsetof(struct section_header, exposures), 1024);
 	assert_int_equal(offsetof(struct exposure_line, sequence), 0);
 	assert_int_equal(offsetof(struct exposure_line, key), 8);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "steps.h"
 
@@ -435,4 +436,52 @@ void say_direct(void)
 	if (me == 0)
 		printf("%s\n", seen ? "direct" : "by messages");
 	MPI_Win_free(&window);
+}
+
+/* --- windows that keep a rank in the region -------------------------------------------------------- */
+
+/* Lets the MPI library work until all ranks see the file. */
+static void wait_for_file(const char *name)
+{
+	int here = 0;
+	int everywhere = 0;
+
+	while (!everywhere) {
+		here = access(name, F_OK) == 0;
+		MPI_Allreduce(&here, &everywhere, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+		pause_for(500);
+	}
+}
+
+void windows_hold(const char *release, const char *end)
+{
+	MPI_Win windows[2];
+	int64_t *own[2];
+	void *memory;
+
+	describe("held windows");
+	MPI_Comm_rank(MPI_COMM_WORLD, &me);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	MPI_Alloc_mem(100, MPI_INFO_NULL, &memory);
+	/* The window of rank 1 has no bytes, but its rank needs the region too. */
+	for (int i = 0; i < 2; i++)
+		MPI_Win_allocate(me == 1 ? 0 : 64, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &own[i], &windows[i]);
+	if (me == 0)
+		printf("holding\n");
+	fflush(stdout);
+	wait_for_file(release);
+	for (int i = 0; i < 2; i++) {
+		int64_t value = 10 + i;
+		MPI_Win_fence(0, windows[i]);
+		if (me == 1)
+			MPI_Put(&value, 1, MPI_INT64_T, 0, 3, 1, MPI_INT64_T, windows[i]);
+		MPI_Win_fence(0, windows[i]);
+		if (me == 0 && own[i][3] != value)
+			wrong("window %d has %lld", i, (long long)own[i][3]);
+		MPI_Win_free(&windows[i]);
+	}
+	MPI_Free_mem(memory);
+	wait_for_file(end);
+	/* Some ranks may be in the region, and others not. */
+	concurrent_sums(20, 1);
 }

@@ -13,6 +13,11 @@ void concurrent_order(int count);
 void large_moves(int count);
 /* Windows that are made, used, and freed, of changing lengths. */
 void windows_churn(int count);
+/*
+ * Holds two windows and memory of MPI_Alloc_mem() until the file `release` exists, and goes on until `end`
+ * does.
+ */
+void windows_hold(const char *release, const char *end);
 /* Says whether a rank that makes no call of MPI sees a put: "direct" or "by messages". */
 void say_direct(void);
 

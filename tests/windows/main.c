@@ -10,6 +10,7 @@
  *   windows order COUNT                the order of stores in epochs of each kind
  *   windows large COUNT                puts and gets of 3 MiB
  *   windows churn COUNT                windows that are made and freed
+ *   windows hold FILE FILE             windows until the first file exists, and none until the second does
  *   windows direct                     whether a rank that makes no call sees a put
  *
  * A wrong result ends the program with status 1 and a line that begins with "wrong:". A program that takes
@@ -57,6 +58,8 @@ int main(int count, char **arguments)
 		large_moves(first);
 	else if (strcmp(what, "churn") == 0)
 		windows_churn(first);
+	else if (strcmp(what, "hold") == 0 && count > 3)
+		windows_hold(arguments[2], arguments[3]);
 	else if (strcmp(what, "direct") == 0)
 		say_direct();
 	else

@@ -53,7 +53,7 @@ def env(
     A comment says why FI_PROVIDER_PATH has its value.
 
     The preloaded libraries carry collectives (unless VICINAL_COLLECTIVES=off) and one-sided
-    operations (with VICINAL_WINDOWS=on) through the region, and keep Open MPI's accumulates of
+    operations (unless VICINAL_WINDOWS=off) through the region, and keep Open MPI's accumulates of
     pairs correct. If mpirun starts ranks on other hosts, forward the variable:
     mpirun -x LD_PRELOAD.
     """

@@ -67,6 +67,9 @@ _SEPARATORS = " :"
 NO_LOCAL = "MPIR_CVAR_NOLOCAL"
 """Variable that disables MPICH's own shared memory between ranks in one node."""
 
+WINDOWS = "VICINAL_WINDOWS"
+"""Variable that keeps one-sided operations out of the region if its value is `off`."""
+
 NO_LOCAL_NOTE = (
     "MPICH's ranks in one node get no shared windows (MPI_Win_allocate_shared): MPICH's own shared "
     f"memory is off, so that messages use the requested path; {NO_LOCAL}=0 turns it on"

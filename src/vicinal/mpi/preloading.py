@@ -11,14 +11,14 @@ error. Jobs on MPI's own shared memory do not need the library.
 
 libvicinal-mpi.so carries MPI's collectives and one-sided operations among the members of a region
 by loads and stores. The MPI library would send messages, which take several times as long.
-VICINAL_COLLECTIVES=off leaves the library out, unless VICINAL_WINDOWS=on asks for windows.
+VICINAL_COLLECTIVES=off and VICINAL_WINDOWS=off together leave the library out.
 """
 
 from collections.abc import Mapping, Sequence
 
 from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import parse_size
-from vicinal.mpi.environment import MessagePath, library_to_preload
+from vicinal.mpi.environment import WINDOWS, MessagePath, library_to_preload
 from vicinal.mpi.libraries import Family, Installation, Mpi
 
 HEAP_FILE = "libvicinal-heap.so"
@@ -30,8 +30,6 @@ PAIRS_FILE = "libvicinal-pairs.so"
 MPI_FILE = "libvicinal-mpi.so"
 COLLECTIVES = "VICINAL_COLLECTIVES"
 """Variable that keeps collectives out of the region if its value is `off`."""
-WINDOWS = "VICINAL_WINDOWS"
-"""The same for one-sided operations."""
 
 
 def parse_heap(text: str) -> int | None:
@@ -89,7 +87,7 @@ def collectives_library(path: MessagePath, environment: Mapping[str, str]) -> st
     use it, or cannot load it. `environment` has the ranks' variables."""
     if path is not MessagePath.REGION:
         return None
-    if environment.get(COLLECTIVES) == "off" and environment.get(WINDOWS) != "on":
+    if environment.get(COLLECTIVES) == "off" and environment.get(WINDOWS) == "off":
         return None
     try:
         return library_to_preload(MPI_FILE)

@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Callable, Mapping
 
 from vicinal.base.errors import VicinalError
-from vicinal.mpi.environment import Progress
+from vicinal.mpi.environment import WINDOWS, Progress
 from vicinal.mpi.libraries import Mpi, mpi_variable
-from vicinal.mpi.preloading import COLLECTIVES, WINDOWS
+from vicinal.mpi.preloading import COLLECTIVES
 from vicinal.mpi.thresholds import THRESHOLDS
 
 _PREFIX = "VICINAL_"

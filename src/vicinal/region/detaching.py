@@ -207,6 +207,13 @@ def _why_still_there(member: Member, seconds: float) -> str:
         )
     if member.alive is False:
         return f"{_name(member)} is dead"
+    if member.windows:
+        kept = "1 window" if member.windows == 1 else f"{member.windows} windows"
+        return (
+            f"{_name(member)} has not left the region within {seconds:g} s: {kept} of MPI, or as "
+            "many blocks of MPI_Alloc_mem, lie there: free them, or start the job with "
+            "VICINAL_WINDOWS=off"
+        )
     return (
         f"{_name(member)} has not left the region within {seconds:g} s: the member, another "
         "endpoint of its process or another member is stopped, computes without calling MPI, has "

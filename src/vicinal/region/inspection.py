@@ -109,6 +109,9 @@ class Member:
     """None for a member whose address names this region."""
     job: int = 0
     """Number of the member's job from VICINAL_JOB; 0 if the variable was unset."""
+    windows: int = 0
+    """Blocks of MPI's windows and of MPI_Alloc_mem that keep the member from leaving the region;
+    0 while the manager does not ask it to."""
     direct: DirectCounts = DirectCounts()
     """All 0 except for the first endpoint of a process with libvicinal-mpi.so."""
 
@@ -412,6 +415,7 @@ class _Reader:
             network=int(section["core"]) != 0,
             home=_home(section),
             job=int(section["job"]),
+            windows=int(section["windows"]),
             direct=DirectCounts(
                 collectives=int(section["collectives"]),
                 collective_bytes=int(section["collective_bytes"]),

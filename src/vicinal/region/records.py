@@ -105,6 +105,7 @@ SECTION = Record(
     reaching=("<u8", 384),
     core=("<u4", 448),
     core_name=("V28", 452),
+    windows=("<u4", 480),
     collectives=("<u8", 512),
     collective_bytes=("<u8", 520),
     one_sided=("<u8", 528),

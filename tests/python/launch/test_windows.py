@@ -3,16 +3,20 @@
 The program of tests/windows checks each result itself. A failure prints seed and step.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from collectives_support import check_good, run_ranks
 from command_support import CHECKOUT
-from launch_support import MPIS, compile_for_each_mpi, square
+from launch_support import GUARD_SECONDS, MPIS, compile_for_each_mpi, square
 
+from vicinal import region
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
-from vicinal.mpi.job import CompletedJob
+from vicinal.launch.running import RunningJob
+from vicinal.mpi.job import CompletedJob, Job
+from vicinal.region.format import SlotState
 
 SOURCES = CHECKOUT / "tests/windows"
 NODES = 4
@@ -43,10 +47,10 @@ def run_windows(
     program: Path,
     *arguments: object,
     ranks: int = 2,
-    windows: str = "on",
+    windows: str | None = "on",
 ) -> CompletedJob:
-    """Run a mode of the program."""
-    variables = {"VICINAL_WINDOWS": windows}
+    """Run a mode of the program. `windows` is VICINAL_WINDOWS; None leaves it unset."""
+    variables = {} if windows is None else {"VICINAL_WINDOWS": windows}
     return run_ranks(cluster, program, *arguments, ranks=ranks, variables=variables)
 
 
@@ -85,6 +89,7 @@ def test_a_put_needs_no_call_of_its_target(
     programs: dict[str, Path], cluster: EphemeralCluster, mpi: str
 ) -> None:
     assert check_good(run_windows(cluster, programs[mpi], "direct"), 2) == "direct"
+    assert check_good(run_windows(cluster, programs[mpi], "direct", windows=None), 2) == "direct"
     off = run_windows(cluster, programs[mpi], "direct", windows="off")
     assert check_good(off, 2) == "by messages"
 
@@ -97,3 +102,38 @@ def test_a_window_that_is_too_long_for_the_heap_is_told_once(
     lines = [line for line in done.stderr.splitlines() if "no room for a window" in line]
     assert len(lines) == 2
     assert all("--heap region:SIZE" in line for line in lines)
+    quiet = run_windows(cluster, programs["mpich"], "churn", 120, windows=None)
+    assert check_good(quiet, 2) == ""
+    assert "window" not in quiet.stderr
+
+
+def test_windows_that_keep_a_rank_in_its_region_are_counted(
+    programs: dict[str, Path], tmp_path: Path
+) -> None:
+    """Rank 1 has two windows without bytes, and a block of MPI_Alloc_mem."""
+    release, end, output = tmp_path / "release", tmp_path / "end", tmp_path / "output"
+    with EphemeralCluster(nodes=3) as nodes, output.open("wb") as stream:
+        if not nodes.network:
+            pytest.skip("the nodes have no network of their own here")
+        job = Job([str(programs["mpich"]), "hold", str(release), str(end)], 3)
+        with RunningJob(job, nodes, stdout=stream, stderr=stream) as started:
+            until = time.monotonic() + GUARD_SECONDS
+            while "holding" not in output.read_text() and time.monotonic() < until:
+                time.sleep(0.05)
+            path = Path(started.region_states()[0].path)
+            slots = [each.slot for each in region.inspect(path).members if each.rank == 1]
+            troubles = region.leave(path, slots, timeout=2).troubles
+            assert any(
+                "3 windows of MPI, or as many blocks of MPI_Alloc_mem, lie there" in each
+                and "VICINAL_WINDOWS=off" in each
+                for each in troubles
+            ), troubles
+            release.touch()
+            assert region.leave(path, slots, timeout=GUARD_SECONDS).troubles == ()
+            members = region.inspect(path).members
+            assert not [
+                each for each in members if each.slot in slots and each.state is SlotState.JOINED
+            ]
+            end.touch()
+            assert started.wait(GUARD_SECONDS) == 0, output.read_text()
+    assert output.read_text().count("good") == 3
