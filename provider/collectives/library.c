@@ -17,7 +17,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const char *const names[FUNCTION_COUNT] = {
 	CALLED_FUNCTIONS(FUNCTION_NAME) REPLACED_FUNCTIONS(FUNCTION_NAME) LARGE_FUNCTIONS(FUNCTION_NAME)
 		CALLED_FOR_WINDOWS(FUNCTION_NAME) WINDOW_FUNCTIONS(FUNCTION_NAME)
-			LARGE_WINDOW_FUNCTIONS(FUNCTION_NAME)};
+			LARGE_WINDOW_FUNCTIONS(FUNCTION_NAME) OPTIONAL_FOR_WINDOWS(FUNCTION_NAME)};
 
 static void keep(mpi_function *function, const void *symbol)
 {
@@ -76,6 +76,7 @@ static void look_up(void)
 		mpi.in_place = (const void *)-1;
 		mpi.comm_self = 0x44000001;
 		mpi.comm_null = 0x04000000;
+		mpi.info_null = 0x1c000000;
 		mpi.byte = 0x4c00010d;
 		mpi.error_other = 15;
 		break;
@@ -83,6 +84,7 @@ static void look_up(void)
 		mpi.in_place = (const void *)1;
 		mpi.comm_self = 0x102;
 		mpi.comm_null = 0x100;
+		mpi.info_null = 0x130;
 		mpi.byte = 0x247;
 		mpi.error_other = 16;
 		break;
@@ -90,6 +92,7 @@ static void look_up(void)
 		mpi.in_place = (const void *)1;
 		mpi.comm_self = mpi_symbol(library, "ompi_mpi_comm_self");
 		mpi.comm_null = mpi_symbol(library, "ompi_mpi_comm_null");
+		mpi.info_null = mpi_symbol(library, "ompi_mpi_info_null");
 		mpi.byte = mpi_symbol(library, "ompi_mpi_byte");
 		mpi.error_other = 16;
 		break;

@@ -52,26 +52,31 @@ enum abi { ABI_UNKNOWN, ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 			each(Gatherv_c) each(Scatterv_c) each(Alltoallv_c) each(Alltoallw_c) \
 				each(Reduce_scatter_c) each(Session_finalize)
 
+/* The same, and not in each MPI library. */
+#define OPTIONAL_FOR_WINDOWS(each) each(Info_get)
+
 /* Functions for windows that this library stands before, without and with large counts. */
 #define WINDOW_FUNCTIONS(each) \
-	each(Alloc_mem) each(Free_mem) each(Win_allocate) each(Win_create) each(Win_free) each(Win_get_attr) \
-		each(Put) each(Get) each(Rput) each(Rget) each(Accumulate) each(Raccumulate) \
-			each(Get_accumulate) each(Rget_accumulate) each(Fetch_and_op) each(Compare_and_swap) \
-				each(Win_fence) each(Win_lock) each(Win_unlock) each(Win_lock_all) \
-					each(Win_unlock_all) each(Win_flush) each(Win_flush_all) \
-						each(Win_flush_local) each(Win_flush_local_all) \
-							each(Win_sync) each(Win_post) each(Win_start) \
-								each(Win_complete) each(Win_wait) \
-									each(Win_test)
+	each(Comm_split_type) each(Win_allocate_shared) each(Win_shared_query) each(Alloc_mem) each( \
+		Free_mem) each(Win_allocate) each(Win_create) each(Win_free) each(Win_get_attr) each(Put) \
+		each(Get) each(Rput) each(Rget) each(Accumulate) each(Raccumulate) each(Get_accumulate) \
+			each(Rget_accumulate) each(Fetch_and_op) each(Compare_and_swap) each(Win_fence) \
+				each(Win_lock) each(Win_unlock) each(Win_lock_all) each(Win_unlock_all) \
+					each(Win_flush) each(Win_flush_all) each(Win_flush_local) \
+						each(Win_flush_local_all) each(Win_sync) each(Win_post) \
+							each(Win_start) each(Win_complete) each(Win_wait) \
+								each(Win_test)
 #define LARGE_WINDOW_FUNCTIONS(each) \
-	each(Win_allocate_c) each(Win_create_c) each(Put_c) each(Get_c) each(Rput_c) each(Rget_c) \
-		each(Accumulate_c) each(Raccumulate_c) each(Get_accumulate_c) each(Rget_accumulate_c)
+	each(Win_allocate_shared_c) each(Win_shared_query_c) each(Win_allocate_c) each(Win_create_c) \
+		each(Put_c) each(Get_c) each(Rput_c) each(Rget_c) each(Accumulate_c) each(Raccumulate_c) \
+			each(Get_accumulate_c) each(Rget_accumulate_c)
 
 #define FUNCTION_INDEX(name) FUNCTION_##name,
 enum {
 	CALLED_FUNCTIONS(FUNCTION_INDEX) REPLACED_FUNCTIONS(FUNCTION_INDEX) LARGE_FUNCTIONS(FUNCTION_INDEX)
 		CALLED_FOR_WINDOWS(FUNCTION_INDEX) WINDOW_FUNCTIONS(FUNCTION_INDEX)
-			LARGE_WINDOW_FUNCTIONS(FUNCTION_INDEX) FUNCTION_COUNT
+			LARGE_WINDOW_FUNCTIONS(FUNCTION_INDEX) OPTIONAL_FOR_WINDOWS(FUNCTION_INDEX)
+				FUNCTION_COUNT
 };
 
 typedef void (*mpi_function)(void);
@@ -82,6 +87,7 @@ struct mpi_library {
 	const void *in_place;
 	handle comm_self;
 	handle comm_null;
+	handle info_null;
 	handle byte;
 	int error_other;
 	atomic_bool known;                      /* stored last */

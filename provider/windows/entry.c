@@ -11,6 +11,7 @@
 #include "collectives/data.h"
 #include "windows/accumulate.h"
 #include "windows/memory.h"
+#include "windows/shared.h"
 #include "windows/synchronize.h"
 
 /* The window, if operations on it may be done here. */
@@ -104,18 +105,76 @@ EXPORT(Win_create, CREATE_PARAMETERS(int), (base, bytes, unit, info, comm, win))
 EXPORT(Win_create_c, CREATE_PARAMETERS(intptr_t), (base, bytes, unit, info, comm, win))
 EXPORT(Win_free, (void *win), (win))
 
-/* The MPI library made the window over memory that it did not allocate, so it has another flavor for it. */
+/* ---- shared windows ---- */
+
+static int Comm_split_type_here(handle comm, int type, int key, handle info, void *made)
+{
+	return shared_split(handle_of(comm), type, key, handle_of(info), made);
+}
+
+static int Win_allocate_shared_here(intptr_t bytes, int unit, handle info, handle comm, void *base, void *win)
+{
+	return shared_allocate(bytes, unit, false, handle_of(info), handle_of(comm), base, win);
+}
+
+static int Win_allocate_shared_c_here(intptr_t bytes, intptr_t unit, handle info, handle comm, void *base,
+				      void *win)
+{
+	return shared_allocate(bytes, unit, true, handle_of(info), handle_of(comm), base, win);
+}
+
+static int Win_shared_query_here(handle win, int rank, intptr_t *bytes, int *unit, void *base)
+{
+	return shared_query(handle_of(win), rank, bytes, unit, false, base);
+}
+
+static int Win_shared_query_c_here(handle win, int rank, intptr_t *bytes, intptr_t *unit, void *base)
+{
+	return shared_query(handle_of(win), rank, bytes, unit, true, base);
+}
+
+EXPORT(Comm_split_type, (handle comm, int type, int key, handle info, void *made),
+       (comm, type, key, info, made))
+EXPORT(Win_allocate_shared, ALLOCATE_PARAMETERS(int), (bytes, unit, info, comm, base, win))
+EXPORT(Win_allocate_shared_c, ALLOCATE_PARAMETERS(intptr_t), (bytes, unit, info, comm, base, win))
+EXPORT(Win_shared_query, (handle win, int rank, intptr_t *bytes, int *unit, void *base),
+       (win, rank, bytes, unit, base))
+EXPORT(Win_shared_query_c, (handle win, int rank, intptr_t *bytes, intptr_t *unit, void *base),
+       (win, rank, bytes, unit, base))
+
+/* ---- attributes ---- */
+
+/* The values are facts of the interfaces' headers. */
+static const struct attributes {
+	int flavor_key;
+	int flavors[3]; /* by enum window_flavor */
+	int model_key;
+	int unified;
+} attributes[] = {
+	[ABI_UNKNOWN] = {10, {1, 2, 4}, 11, 0},
+	[ABI_OPEN_MPI] = {10, {1, 2, 4}, 11, 0},
+	[ABI_MPICH] = {0x66000007, {1, 2, 4}, 0x66000009, 2},
+	[ABI_STANDARD] = {604, {311, 312, 314}, 605, 321},
+};
+
+/*
+ * The MPI library made the window over memory that it did not allocate, so it has another flavor for it. Each
+ * rank's loads and stores are to the one memory there is: that is the unified model.
+ */
 static int Win_get_attr_here(handle win, int key, void *value, int *flag)
 {
-	static const int allocated[] = {
-		[ABI_UNKNOWN] = 2, [ABI_MPICH] = 2, [ABI_OPEN_MPI] = 2, [ABI_STANDARD] = 312};
-	const int *flavor = &allocated[mpi.abi];
-	const int flavor_key = mpi.abi == ABI_MPICH ? 0x66000007 : mpi.abi == ABI_STANDARD ? 604 : 10;
+	const struct attributes *known = &attributes[mpi.abi];
 	int status = MPI_CALL(Win_get_attr, handle, int, void *, int *)(win, key, value, flag);
-	const struct window *window = key == flavor_key && status == MPI_OK ? find(win) : NULL;
+	const struct window *window =
+		(key == known->flavor_key || key == known->model_key) && status == MPI_OK && *flag != 0
+			? find(win)
+			: NULL;
+	const int *answer = key == known->model_key ? &known->unified
+			    : window != NULL        ? &known->flavors[window->flavor]
+						    : NULL;
 
-	if (window != NULL && window->flavor == WINDOW_ALLOCATED && *flag != 0)
-		memcpy(value, &flavor, sizeof(flavor));
+	if (window != NULL)
+		memcpy(value, &answer, sizeof(answer));
 	return status;
 }
 

@@ -220,6 +220,16 @@ static handle handle_at(const void *win)
 	return whole;
 }
 
+void window_store_handle(void *at, handle word)
+{
+	uint32_t half = (uint32_t)word;
+
+	if (mpi.abi == ABI_MPICH)
+		memcpy(at, &half, sizeof(half));
+	else
+		memcpy(at, &word, sizeof(word));
+}
+
 void window_add(struct window *window, const void *win)
 {
 	window->handle = handle_at(win);

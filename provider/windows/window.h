@@ -13,7 +13,7 @@
 #include "collectives/library.h"
 #include "windows/memory.h"
 
-enum window_flavor { WINDOW_CREATED, WINDOW_ALLOCATED };
+enum window_flavor { WINDOW_CREATED, WINDOW_ALLOCATED, WINDOW_SHARED };
 
 struct window_peer {
 	unsigned char *base;
@@ -69,6 +69,8 @@ struct window *window_find(handle win);
 struct window *window_exchange(const struct memory_place *mine, intptr_t unit, handle comm);
 /* Call when the MPI library has made the window: `win` has its handle. */
 void window_add(struct window *window, const void *win);
+/* A handle in the program's memory. */
+void window_store_handle(void *at, handle word);
 /* For a window that window_add() does not get. Releases its `memory` too. */
 void window_dispose(struct window *window);
 

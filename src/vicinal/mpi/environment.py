@@ -68,11 +68,13 @@ NO_LOCAL = "MPIR_CVAR_NOLOCAL"
 """Variable that disables MPICH's own shared memory between ranks in one node."""
 
 WINDOWS = "VICINAL_WINDOWS"
-"""Variable that keeps one-sided operations out of the region if its value is `off`."""
+"""Variable that keeps one-sided operations out of the region if its value is `off`, and makes
+shared windows of the members of a region if its value is `on`."""
 
 NO_LOCAL_NOTE = (
     "MPICH's ranks in one node get no shared windows (MPI_Win_allocate_shared): MPICH's own shared "
-    f"memory is off, so that messages use the requested path; {NO_LOCAL}=0 turns it on"
+    f"memory is off, so that messages use the requested path; {NO_LOCAL}=0 turns it on, and "
+    f"{WINDOWS}=on makes shared windows in the region"
 )
 
 REGIONS_MAX = 4
@@ -83,8 +85,10 @@ _REGION_FORMS = "write file:PATH, pci:0000:00:04.0 or dax:/dev/dax0.0"
 
 def no_local_notes(given: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
     """A note for ranks with NO_LOCAL in `given`, unless the user's own variables (`known`) set
-    it."""
-    return [NO_LOCAL_NOTE] if given.get(NO_LOCAL, "0") != "0" and NO_LOCAL not in known else []
+    it, or have shared windows in the region."""
+    shares = {**known, **given}.get(WINDOWS) == "on"
+    lost = given.get(NO_LOCAL, "0") != "0" and not shares
+    return [NO_LOCAL_NOTE] if lost and NO_LOCAL not in known else []
 
 
 _ADDS_PROVIDERS = (1, 21)
