@@ -10,6 +10,9 @@
  *   windows order COUNT                the order of stores in epochs of each kind
  *   windows large COUNT                puts and gets of 3 MiB
  *   windows churn COUNT                windows that are made and freed
+ *   windows shared COUNT               shared windows: queries, loads and stores, operations
+ *   windows halo COUNT                 steps of a stencil whose ranks load from their neighbours' memory
+ *   windows refused                    shared windows that cannot be
  *   windows hold FILE FILE             windows until the first file exists, and none until the second does
  *   windows direct                     whether a rank that makes no call sees a put
  *
@@ -24,6 +27,7 @@
 #include <unistd.h>
 
 #include "concurrent.h"
+#include "shared.h"
 #include "steps.h"
 
 static int number(char **arguments, int count, int index)
@@ -58,6 +62,12 @@ int main(int count, char **arguments)
 		large_moves(first);
 	else if (strcmp(what, "churn") == 0)
 		windows_churn(first);
+	else if (strcmp(what, "shared") == 0)
+		shared_run(first);
+	else if (strcmp(what, "halo") == 0)
+		shared_halo(first);
+	else if (strcmp(what, "refused") == 0)
+		shared_refused();
 	else if (strcmp(what, "hold") == 0 && count > 3)
 		windows_hold(arguments[2], arguments[3]);
 	else if (strcmp(what, "direct") == 0)

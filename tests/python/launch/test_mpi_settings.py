@@ -102,7 +102,12 @@ def test_what_lets_open_mpi_5_spawn(
 
 @pytest.mark.parametrize(
     ("mpi", "variables", "shared"),
-    [("mpich", {}, 1), ("mpich", {"MPIR_CVAR_NOLOCAL": "0"}, 2), ("openmpi", {}, 2)],
+    [
+        ("mpich", {}, 1),
+        ("mpich", {"MPIR_CVAR_NOLOCAL": "0"}, 2),
+        ("mpich", {"VICINAL_WINDOWS": "on"}, 2),
+        ("openmpi", {}, 2),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("path", [REGION])
@@ -114,7 +119,7 @@ def test_shared_windows_within_a_node(
     variables: dict[str, str],
     shared: int,
 ) -> None:
-    """Beside the region, MPICH has no shared windows, and a message says so. The user decides."""
+    """Beside the region, MPICH has none of its own, and a message says so. The user decides."""
     done = vicinal("run", "-n", 2, "--nodes", 1, "--path", path, window[mpi], **variables)
     assert done.returncode == 0, done.stderr
     first = [0, 0] if shared == 2 else [0, 1]

@@ -14,7 +14,7 @@ from launch_support import GUARD_SECONDS, MPIS, compile_for_each_mpi, square
 
 from vicinal import region
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
-from vicinal.launch.running import RunningJob
+from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.region.format import SlotState
 
@@ -105,6 +105,50 @@ def test_a_window_that_is_too_long_for_the_heap_is_told_once(
     quiet = run_windows(cluster, programs["mpich"], "churn", 120, windows=None)
     assert check_good(quiet, 2) == ""
     assert "window" not in quiet.stderr
+
+
+@pytest.mark.parametrize(("mpi", "ranks"), square(MPIS, (2, 3, 4), COMMON_JOBS))
+def test_shared_windows(
+    programs: dict[str, Path], cluster: EphemeralCluster, mpi: str, ranks: int
+) -> None:
+    """Isolated nodes have one memory: loads and stores, synchronisation, operations, queries."""
+    done = run_windows(cluster, programs[mpi], "shared", 200, ranks=ranks)
+    assert check_good(done, ranks) == f"groups of {ranks}"
+    done = run_windows(cluster, programs[mpi], "halo", 300, ranks=ranks)
+    assert check_good(done, ranks) == f"groups of {ranks}"
+
+
+@pytest.mark.parametrize("windows", ["off", None])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_shared_windows_are_the_mpi_librarys_unless_asked_for(
+    programs: dict[str, Path], cluster: EphemeralCluster, mpi: str, windows: str | None
+) -> None:
+    for mode in ("shared", "halo"):
+        done = run_windows(cluster, programs[mpi], mode, 40, windows=windows)
+        assert check_good(done, 2) == "groups of 1 1"
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_shared_windows_over_two_regions(
+    programs: dict[str, Path], cluster: EphemeralCluster, mpi: str
+) -> None:
+    """Each host's ranks share memory, and get no window over both hosts."""
+    refused = "too long: no memory\nall: not shared"
+    for mode, more in (("shared 20", ""), ("halo 50", ""), ("refused", f"\n{refused}")):
+        words = [str(programs[mpi]), *mode.split()]
+        job = Job(words, ranks=NODES, hosts=2, environment={"VICINAL_WINDOWS": "on"})
+        done = launch(job, cluster, timeout=GUARD_SECONDS)
+        assert check_good(done, NODES) == f"groups of 2 2{more}"
+    assert "no heap of the region has room for a shared window of" in done.stderr
+    assert "the ranks of a shared window are not all in one region" in done.stderr
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_ranks_of_one_node_share_windows(programs: dict[str, Path], mpi: str) -> None:
+    """MPICH's own groups have one rank each beside the region, and Open MPI's have all."""
+    with EphemeralCluster(nodes=1) as node:
+        done = run_windows(node, programs[mpi], "shared", 40, ranks=3)
+    assert check_good(done, 3) == "groups of 3"
 
 
 def test_windows_that_keep_a_rank_in_its_region_are_counted(
