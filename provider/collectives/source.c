@@ -58,6 +58,12 @@ unsigned char *source_heap(uint32_t slot)
 	return region.first_heap + (size_t)slot * region.section_bytes;
 }
 
+const shared_u64 *source_claim(uint32_t slot)
+{
+	return (const shared_u64 *)(const void *)((const unsigned char *)region.first_claim +
+						  (size_t)slot * region.claim_bytes);
+}
+
 bool source_is_leaving(void)
 {
 	return atomic_load(&is_leaving);

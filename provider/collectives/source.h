@@ -4,6 +4,7 @@
 #define VICINAL_COLLECTIVES_SOURCE_H
 
 #include "preload/region_source.h"
+#include "region/shared.h"
 
 /* Is there a region, and may blocks of its heap be allocated? */
 bool source_is_offered(void);
@@ -13,6 +14,9 @@ const struct region_source *source_region(void);
 
 /* The heap of the member in `slot`, which is less than `members`. */
 unsigned char *source_heap(uint32_t slot);
+
+/* The claim word of the member in `slot`: its upper half is the epoch of the slot's owner. */
+const shared_u64 *source_claim(uint32_t slot);
 
 /* Does the manager ask this member to leave the region? Then nothing new is to be allocated there. */
 bool source_is_leaving(void);

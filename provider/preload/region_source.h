@@ -26,6 +26,12 @@ struct region_source {
 	unsigned char *first_heap; /* the heap of the member in slot 0 */
 	uint64_t section_bytes;    /* from one heap to the next */
 	uint64_t heap_bytes;
+	/*
+	 * The claim word of the member in slot 0, and the bytes from one to the next. The upper half is the
+	 * member's epoch until another member takes the slot: see member_is_intact().
+	 */
+	const void *first_claim;
+	uint64_t claim_bytes;
 	bool sparse_heaps; /* a file of one host, which no guest maps: see region/layout.h */
 	void *heap;        /* for `allocate` */
 	void *member;      /* for `is_gone` */

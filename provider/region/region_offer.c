@@ -72,6 +72,8 @@ int region_offer(struct heap *heap, struct member *member, uint64_t timeout, voi
 		.first_heap = region_section(region, 0) + section_arena_end(region),
 		.section_bytes = region->section_bytes,
 		.heap_bytes = region->heap_bytes,
+		.first_claim = &region_slot(region, 0)->claim,
+		.claim_bytes = sizeof(struct member_slot),
 		.sparse_heaps = region->sparse_heaps,
 		.heap = heap,
 		.member = member,

@@ -51,6 +51,9 @@ static inline unsigned char *find_range(const struct window *window, const struc
 	    low < 0 || first < 0 || high < low || (uint64_t)high > peer->bytes ||
 	    (uint64_t)first > peer->bytes)
 		return NULL;
+	/* The claim word changes only when the heap gets another owner, so it stays in the cache. */
+	if (__builtin_expect((uint32_t)(shared_load_u64(peer->claim) >> 32) != peer->heap_epoch, 0))
+		return NULL;
 	return peer->base + first;
 }
 

@@ -116,6 +116,11 @@ bool memory_is_gone(uint32_t slot, uint32_t epoch, uint64_t heartbeat[2])
 	return source_region()->is_gone(source_region()->member, slot, epoch, heartbeat);
 }
 
+const shared_u64 *memory_claim(uint32_t slot)
+{
+	return source_claim(slot);
+}
+
 unsigned char *memory_map(const struct memory_place *place)
 {
 	const struct region_source *source = source_region();

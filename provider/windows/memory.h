@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "region/shared.h"
+
 /* Where memory lies in a region, for all its members. */
 struct memory_place {
 	uint64_t id[2];  /* the region's; zeros: the memory is in no region */
@@ -52,6 +54,12 @@ bool memory_find(const void *address, uint64_t bytes, struct memory_place *place
  * the kernel. `heartbeat` has two words for this function, zeroed at first.
  */
 bool memory_is_gone(uint32_t slot, uint32_t epoch, uint64_t heartbeat[2]);
+
+/*
+ * The word that shows whether a heap is still that of the member in `slot`: its upper half is the member's
+ * epoch. A rank that died may have a successor, whose memory must not be touched.
+ */
+const shared_u64 *memory_claim(uint32_t slot);
 
 /* The address of a peer's memory; NULL if a part of it lies outside the peer's heap, or in another region. */
 unsigned char *memory_map(const struct memory_place *place);

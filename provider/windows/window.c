@@ -156,6 +156,8 @@ static bool fill(struct window *window, const struct description *all)
 		peer->epoch = all[rank].epoch;
 		if (peer->base == NULL || peer->unit < 0)
 			return false;
+		peer->claim = memory_claim(all[rank].place.slot);
+		peer->heap_epoch = all[rank].place.epoch;
 	}
 	return true;
 }

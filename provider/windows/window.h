@@ -19,7 +19,9 @@ struct window_peer {
 	unsigned char *base;
 	uint64_t bytes;
 	int64_t unit;
-	atomic_bool passed; /* an operation was passed on since the last flush */
+	const shared_u64 *claim; /* of the heap with the memory: see memory_claim() */
+	uint32_t heap_epoch;     /* of the heap's owner */
+	atomic_bool passed;      /* an operation was passed on since the last flush */
 	uint32_t slot;
 	uint32_t epoch;
 	uint64_t heartbeat[2];

@@ -3,6 +3,7 @@
 The program of tests/windows checks each result itself. A failure prints seed and step.
 """
 
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,16 +11,18 @@ from pathlib import Path
 import pytest
 from collectives_support import check_good, run_ranks
 from command_support import CHECKOUT
-from launch_support import GUARD_SECONDS, MPIS, compile_for_each_mpi, square
+from launch_support import GUARD_SECONDS, MPIS, compile_for_each_mpi, square, wait_for
 
 from vicinal import region
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.launch.running import RunningJob, launch
 from vicinal.mpi.job import CompletedJob, Job
 from vicinal.region.format import SlotState
+from vicinal.region.geometry import slot_offset
 
 SOURCES = CHECKOUT / "tests/windows"
 NODES = 4
+PUT_SECONDS = 2.0
 
 STEPS = {"mpich": "steps", "openmpi": "sound"}
 """Open MPI 5.0.11 itself computes some accumulates wrong that are passed on to it."""
@@ -181,3 +184,37 @@ def test_windows_that_keep_a_rank_in_its_region_are_counted(
             end.touch()
             assert started.wait(GUARD_SECONDS) == 0, output.read_text()
     assert output.read_text().count("good") == 3
+
+
+@pytest.fixture(scope="module")
+def one_put(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    source = Path(__file__).with_name("one_put.c")
+    return compile_for_each_mpi(source, tmp_path_factory.mktemp("one-put"))
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_nothing_is_put_into_a_successors_heap(
+    one_put: dict[str, Path], tmp_path: Path, mpi: str
+) -> None:
+    """The slot of a rank that died may get another owner, here only by its claim word."""
+    go = tmp_path / "go"
+    with EphemeralCluster(nodes=2) as cluster, (tmp_path / "output").open("w+b") as output:
+        job = Job([str(one_put[mpi]), str(go)], 2)
+        with RunningJob(job, cluster, stdout=output, stderr=output) as started:
+            path = Path(started.region_states()[0].path)
+            wait_for(Path(output.name), "put 0")
+            assert direct_puts(path) == 1
+            members = region.inspect(path).members
+            (target,) = (each for each in members if each.rank == 1 and each.endpoint == 0)
+            with path.open("r+b") as file:
+                file.seek(slot_offset(target.slot))
+                file.write(struct.pack("<Q", target.epoch + 1 << 32 | SlotState.JOINED))
+            go.touch()
+            time.sleep(PUT_SECONDS)
+            assert direct_puts(path) == 1
+
+
+def direct_puts(path: Path) -> int:
+    """One-sided operations of rank 0 that needed no messages."""
+    members = region.inspect(path, patience=0).members
+    return sum(each.direct.one_sided for each in members if each.rank == 0)
