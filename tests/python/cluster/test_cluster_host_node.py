@@ -87,7 +87,8 @@ def test_the_table_of_paths_is_of_one_job(vicinal: Vicinal, trial: Trial) -> Non
     done = vicinal(*run, 2, program, "--max-size", 64)
     assert done.returncode == 0, done.stderr
     rows = [line.split("│")[1:4] for line in done.stderr.splitlines() if "│" in line]
-    pairs = {(int(sender), int(receiver)) for sender, _, receiver in rows}
+    # Collectives are with communicators.
+    pairs = {(int(a), int(b)) for a, _, b in rows if b.strip().isdigit()}
     assert {(0, 1), (1, 0)} <= pairs <= {(0, 0), (0, 1), (1, 0), (1, 1)}
     assert "pairs of 3 ranks" not in done.stderr
 

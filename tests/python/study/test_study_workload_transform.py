@@ -21,7 +21,7 @@ from vicinal.labs.study.workloads.driver import Tools
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.libraries import STANDARD, Mpi, mpi_prefix
-from vicinal.mpi.traffic import pair_traffic
+from vicinal.mpi.traffic import job_traffic
 
 TOOLS = Tools()
 RAND = workload("transform", "rand", quantity=Quantity.TIME, options={"size": 16})
@@ -62,7 +62,9 @@ def test_a_transform_is_checked_and_timed(
     assert done.returncode == 0, done.stderr
     assert done.region is not None
     # Seven forward and back, one before, and the check of sines: all numbers but a rank's own part.
-    moved = sum(p.bytes for p in pair_traffic(done.region) if p.sender != p.receiver)
+    traffic = job_traffic(done.region)
+    moved = sum(p.bytes for p in traffic.pairs if p.sender != p.receiver)
+    moved += sum(each.collective_bytes for each in traffic.direct)
     assert moved > 17 * 16**3 * 16 * (1 - 1 / ranks) * 0.9
     measured = read(asked, done.stdout)
     assert [(each.rank, len(each.nanoseconds)) for each in measured.series] == [

@@ -27,7 +27,8 @@ SSHD = "/usr/sbin/sshd"
 def shown_paths(stderr: str) -> dict[tuple[int, int], str]:
     """The table of `vicinal run --paths`: the path from each rank to each other rank."""
     rows = [line.split("│")[1:6] for line in stderr.splitlines() if line.startswith("│")]
-    paths = {(int(row[0]), int(row[2])): row[4].strip() for row in rows}
+    pairs = [row for row in rows if row[2].strip().isdigit()]  # not collectives of communicators
+    paths = {(int(row[0]), int(row[2])): row[4].strip() for row in pairs}
     return {pair: path for pair, path in paths.items() if pair[0] != pair[1]}
 
 
