@@ -16,15 +16,14 @@
 
 #include "collectives/reduce.h"
 
-bool is_switched_off(void)
-{
-	static int off = -1;
+_Atomic enum collectives_state collectives_state;
 
-	if (__builtin_expect(off < 0, 0)) {
-		const char *text = getenv("VICINAL_COLLECTIVES");
-		off = text != NULL && strcmp(text, "off") == 0;
-	}
-	return off == 1;
+void collectives_decide(void)
+{
+	const char *text = getenv("VICINAL_COLLECTIVES");
+
+	atomic_store(&collectives_state,
+		     text != NULL && strcmp(text, "off") == 0 ? COLLECTIVES_OFF : COLLECTIVES_ON);
 }
 
 /* The highest limit of all collectives. Longer data is never taken, so it need not be packed. */

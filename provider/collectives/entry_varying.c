@@ -171,6 +171,20 @@ static const int *narrow_list(struct narrow *narrow, const void *values)
 	return list;
 }
 
+/*
+ * For blocks to send and to receive: `values` are the counts and displacements of both, and so are `lists`.
+ * In place, those to send are not looked at.
+ */
+static struct narrow narrow_rows(handle comm, const void *send, const void *const values[4],
+				 const int *lists[4])
+{
+	struct narrow narrow = narrow_begin(comm, true, true);
+
+	for (int i = 0; i < 4; i++)
+		lists[i] = i < 2 && send == mpi.in_place ? NULL : narrow_list(&narrow, values[i]);
+	return narrow;
+}
+
 static int narrow_end(const struct narrow *narrow, int status)
 {
 	for (int i = 0; i < narrow->number; i++)
@@ -261,17 +275,12 @@ DEFINE_BOTH(Alltoallv, false, ALLTOALLV_PARAMETERS,
 
 static int Alltoallv_narrow ALLTOALLV_PARAMETERS(large)
 {
-	struct narrow sent = narrow_begin(comm, true, send != mpi.in_place);
-	struct narrow n = narrow_begin(comm, true, true);
-	const int *plain_send_counts = narrow_list(&sent, send_counts);
-	const int *plain_send_displacements = narrow_list(&sent, send_displacements);
-	const int *plain_counts = narrow_list(&n, counts);
-	const int *plain_displacements = narrow_list(&n, displacements);
+	const void *const wide[4] = {send_counts, send_displacements, counts, displacements};
+	const int *plain[4];
+	struct narrow n = narrow_rows(comm, send, wide, plain);
 
-	n.fits = n.fits && sent.fits;
-	return narrow_end(&sent,
-			  NARROW(Alltoallv, n, 0, comm, send, plain_send_counts, plain_send_displacements,
-				 send_type, receive, plain_counts, plain_displacements, type, comm));
+	return NARROW(Alltoallv, n, 0, comm, send, plain[0], plain[1], send_type, receive, plain[2], plain[3],
+		      type, comm);
 }
 
 /* The arrays of datatypes are the same in both forms. */
@@ -287,17 +296,12 @@ DEFINE_BOTH(Alltoallw, false, ALLTOALLW_PARAMETERS,
 
 static int Alltoallw_narrow ALLTOALLW_PARAMETERS(large)
 {
-	struct narrow sent = narrow_begin(comm, true, send != mpi.in_place);
-	struct narrow n = narrow_begin(comm, true, true);
-	const int *plain_send_counts = narrow_list(&sent, send_counts);
-	const int *plain_send_displacements = narrow_list(&sent, send_displacements);
-	const int *plain_counts = narrow_list(&n, counts);
-	const int *plain_displacements = narrow_list(&n, displacements);
+	const void *const wide[4] = {send_counts, send_displacements, counts, displacements};
+	const int *plain[4];
+	struct narrow n = narrow_rows(comm, send, wide, plain);
 
-	n.fits = n.fits && sent.fits;
-	return narrow_end(&sent,
-			  NARROW(Alltoallw, n, 0, comm, send, plain_send_counts, plain_send_displacements,
-				 send_types, receive, plain_counts, plain_displacements, types, comm));
+	return NARROW(Alltoallw, n, 0, comm, send, plain[0], plain[1], send_types, receive, plain[2],
+		      plain[3], types, comm);
 }
 
 #define REDUCE_SCATTER_PARAMETERS(number) \
