@@ -139,15 +139,15 @@ def paths_table(traffic: JobTraffic) -> Table:
             str(sum(each.messages for each in sent)),
             show_size(sum(each.bytes for each in sent)),
         )
-    for direct in traffic.direct:
+    for rank, direct in traffic.direct.items():
         for what, with_whom, operations, count in (
             ("collectives", "communicators", direct.collectives, direct.collective_bytes),
             ("one-sided", "windows", direct.one_sided, direct.one_sided_bytes),
         ):
             if operations:
                 table.add_row(
-                    str(direct.rank),
-                    Text(names.get(direct.rank, "-")),
+                    str(rank),
+                    Text(names.get(rank, "-")),
                     with_whom,
                     "",
                     f"{REGION_PATH}, {what}",

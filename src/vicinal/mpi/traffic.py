@@ -6,10 +6,12 @@ between hosts as JSON.
 
 from collections.abc import Iterable
 from dataclasses import asdict, astuple, dataclass, field, fields
+from operator import add
 from typing import Any
 
 from vicinal.base.printable import printable
 from vicinal.region import Member, RegionState
+from vicinal.region.inspection import DirectCounts
 from vicinal.region.states import Route
 
 REGION_PATH = "region"
@@ -40,20 +42,6 @@ class SentBeyond:
 
 
 @dataclass(frozen=True)
-class DirectTraffic:
-    """What a rank did in regions by its own loads and stores, without messages."""
-
-    rank: int
-    collectives: int
-    collective_bytes: int
-    """What the rank wrote for others."""
-    one_sided: int
-    """Operations on windows."""
-    one_sided_bytes: int
-    """What the rank read and wrote at the targets."""
-
-
-@dataclass(frozen=True)
 class JobTraffic:
     """The traffic of all ranks of a job."""
 
@@ -65,12 +53,16 @@ class JobTraffic:
     """The rank of each nonce."""
     beyond: list[SentBeyond]
     """Traffic to peers that are in none of the regions; merge_traffic() identifies these peers."""
-    direct: list[DirectTraffic] = field(default_factory=list)
-    """Of the ranks that did collectives or one-sided operations without messages."""
+    direct: dict[int, DirectCounts] = field(default_factory=dict)
+    """By rank, in order: of the ranks that did collectives or one-sided operations without
+    messages."""
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
-        return asdict(self) | {"hostnames": {str(rank): n for rank, n in self.hostnames.items()}}
+        return asdict(self) | {
+            "hostnames": {str(rank): n for rank, n in self.hostnames.items()},
+            "direct": {str(rank): asdict(counts) for rank, counts in self.direct.items()},
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "JobTraffic":
@@ -100,16 +92,16 @@ class JobTraffic:
                     )
                     for sent in values["beyond"]
                 ],
-                [
-                    DirectTraffic(**{each.name: int(direct[each.name]) for each in _DIRECT_FIELDS})
-                    for direct in values["direct"]
-                ],
+                {
+                    int(rank): DirectCounts(*(int(counts[each.name]) for each in _DIRECT_FIELDS))
+                    for rank, counts in values["direct"].items()
+                },
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("the values are not a job's traffic") from error
 
 
-_DIRECT_FIELDS = fields(DirectTraffic)
+_DIRECT_FIELDS = fields(DirectCounts)
 
 
 def job_traffic(state: RegionState) -> JobTraffic:
@@ -126,9 +118,7 @@ def job_traffic(state: RegionState) -> JobTraffic:
         pairs=pair_traffic(state),
         nonces={f"{m.nonce:016x}": m.rank for m in state.members if m.rank is not None},
         beyond=beyond,
-        direct=[
-            DirectTraffic(m.rank, **asdict(m.direct)) for m in state.members if m.rank is not None
-        ],
+        direct=_sum_counts((m.rank, m.direct) for m in state.members if m.rank is not None),
     )
     return merge_traffic([traffic])
 
@@ -158,17 +148,17 @@ def merge_traffic(parts: Iterable[JobTraffic]) -> JobTraffic:
         messages, count = total.get(key, (0, 0))
         total[key] = messages + pair.messages, count + pair.bytes
     merged = [PairTraffic(*key, *figures) for key, figures in sorted(total.items())]
-    return JobTraffic(label, names, merged, nonces, beyond, _merge_direct(everything))
+    direct = _sum_counts(item for part in everything for item in part.direct.items())
+    return JobTraffic(label, names, merged, nonces, beyond, direct)
 
 
-def _merge_direct(parts: Iterable[JobTraffic]) -> list[DirectTraffic]:
+def _sum_counts(counts: Iterable[tuple[int, DirectCounts]]) -> dict[int, DirectCounts]:
     """The sums of each rank, in order of ranks, without those that are all 0."""
-    total: dict[int, list[int]] = {}
-    for each in (each for part in parts for each in part.direct):
-        rank, *figures = astuple(each)
-        before = total.get(rank, [0] * len(figures))
-        total[rank] = [a + b for a, b in zip(before, figures, strict=True)]
-    return [DirectTraffic(rank, *sums) for rank, sums in sorted(total.items()) if any(sums)]
+    total: dict[int, DirectCounts] = {}
+    for rank, more in counts:
+        before = astuple(total.get(rank, DirectCounts()))
+        total[rank] = DirectCounts(*map(add, before, astuple(more)))
+    return {rank: each for rank, each in sorted(total.items()) if each != DirectCounts()}
 
 
 def pair_traffic(state: RegionState) -> list[PairTraffic]:

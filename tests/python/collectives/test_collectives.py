@@ -96,7 +96,7 @@ def test_small_heaps(
     done = launch(job, cluster, timeout=GUARD_SECONDS)
     assert check_good(done, 3) == ""
     assert done.region is not None
-    through = [each.collectives for each in job_traffic(done.region).direct]
+    through = [each.collectives for each in job_traffic(done.region).direct.values()]
     assert len(through) == 3
     assert min(through) > 20
 

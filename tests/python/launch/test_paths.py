@@ -25,7 +25,6 @@ from vicinal.launch.paths_command import paths_table
 from vicinal.launch.running import launch
 from vicinal.mpi.job import Job
 from vicinal.mpi.traffic import (
-    DirectTraffic,
     JobTraffic,
     PairTraffic,
     job_traffic,
@@ -101,7 +100,7 @@ def test_calls_without_messages_are_added_up_and_travel() -> None:
         for slot in range(2)
     )
     traffic = job_traffic(state([first, second, member(2, 1)], []))
-    assert traffic.direct == [DirectTraffic(0, 6, 48, 4, 32)]
+    assert traffic.direct == {0: DirectCounts(6, 48, 4, 32)}
     assert JobTraffic.from_dict(traffic.to_dict()) == traffic
     rows = [line.replace("│", " ").split() for line in shown_traffic(traffic).splitlines()]
     assert [

@@ -64,7 +64,7 @@ def test_a_transform_is_checked_and_timed(
     # Seven forward and back, one before, and the check of sines: all numbers but a rank's own part.
     traffic = job_traffic(done.region)
     moved = sum(p.bytes for p in traffic.pairs if p.sender != p.receiver)
-    moved += sum(each.collective_bytes for each in traffic.direct)
+    moved += sum(each.collective_bytes for each in traffic.direct.values())
     assert moved > 17 * 16**3 * 16 * (1 - 1 / ranks) * 0.9
     measured = read(asked, done.stdout)
     assert [(each.rank, len(each.nanoseconds)) for each in measured.series] == [
