@@ -149,21 +149,58 @@ static inline uint32_t ring_first_position(uint32_t connection, uint32_t shift)
 }
 
 /*
- * Write the lap before the first into each slot. The connection is not yet offered to the receiver.
+ * Write the lap before its next one into each of `count` slots, for a ring whose first slot has this
+ * position. The receiver does not know these slots yet.
  */
+static inline void ring_clear(struct ring_slot *slots, uint32_t count, uint32_t position)
+{
+	uint32_t shift = (uint32_t)__builtin_ctz(count);
+
+	for (uint32_t ahead = 0; ahead < count; ahead++)
+		shared_store_u64(&slots[(position + ahead) & (count - 1)].control,
+				 (ring_lap(position + ahead, shift) - 1) & CONTROL_LAP_MASK);
+}
+
 static inline void ring_out_begin(struct ring_out *ring)
 {
 	ring->position = ring_first_position(ring->connection, ring->shift);
 	ring->limit = ring->position + ring->mask + 1;
-	for (uint32_t ahead = 0; ahead <= ring->mask; ahead++)
-		shared_store_u64(&ring_next(ring, ahead)->control,
-				 (ring_lap(ring->position, ring->shift) - 1) & CONTROL_LAP_MASK);
+	ring_clear(ring->slots, ring->mask + 1, ring->position);
 }
 
 static inline void ring_in_begin(struct ring_in *ring)
 {
 	ring->position = ring_first_position(ring->connection, ring->shift);
 	ring->published = ring->position;
+}
+
+/*
+ * Slots that were written and, according to the last known credit, not yet read.
+ */
+static inline uint32_t ring_unread(const struct ring_out *ring)
+{
+	return ring->mask + 1 - (ring->limit - ring->position);
+}
+
+/*
+ * Go on in other slots, which ring_clear() prepared for this position. Positions and credit go on as
+ * they are, so there must be no more unread slots than `count`, in both memories together.
+ */
+static inline void ring_out_move(struct ring_out *ring, struct ring_slot *slots, uint32_t count)
+{
+	ring->limit += count - (ring->mask + 1);
+	ring->slots = slots;
+	ring->mask = count - 1;
+	ring->shift = (uint32_t)__builtin_ctz(count);
+}
+
+/* The slots behind the one at the position, which says so, are in other memory. */
+static inline void ring_in_move(struct ring_in *ring, const struct ring_slot *slots, uint32_t count)
+{
+	ring->slots = slots;
+	ring->mask = count - 1;
+	ring->shift = (uint32_t)__builtin_ctz(count);
+	ring->batch = count / 4;
 }
 
 /*

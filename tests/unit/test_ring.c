@@ -197,6 +197,79 @@ static void test_credit_comes_in_batches(void **state)
 	pair_close(&pair);
 }
 
+/*
+ * A ring that goes on in another memory again and again, with unread slots in both: nothing is lost, doubled
+ * or reordered, and no slot is written before it was read.
+ */
+static void move_at_random(uint32_t first, uint32_t second, uint32_t position, uint64_t seed)
+{
+	struct pair pair;
+	uint64_t random = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
+	struct ring_slot *memories[2];
+	const uint32_t counts[2] = {first, second};
+	uint32_t sender_at = 0, receiver_at = 0, moved = position, moves = 0;
+	uint64_t sent = 0, taken = 0;
+	uint32_t step = 0;
+
+	pair_open(&pair, first, position);
+	memories[0] = pair.slots;
+	memories[1] = aligned_alloc(REGION_LINE, second * sizeof(*pair.slots));
+	assert_non_null(memories[1]);
+	memset((void *)memories[1], 0xff, second * sizeof(*pair.slots));
+	while (moves < 40) {
+		/* In turn each side is faster, so that the ring is sometimes full and sometimes empty. */
+		uint32_t bias = step++ / 1000 % 2 == 0 ? 10 : 4;
+		uint32_t choice = random_below(&random, 16);
+		uint32_t next = counts[1 - sender_at];
+		uint64_t control = 0;
+		if (choice < bias) {
+			if (!ring_has_room(&pair.out, 1))
+				assert_int_equal(ring_credit(&pair.out), RING_CREDIT_OK);
+			if (ring_has_room(&pair.out, 1))
+				push_word(&pair, ++sent);
+		} else if (choice < 15) {
+			if (!ring_peek(&pair.in, &control))
+				continue;
+			assert_true(ring_is_sound(&pair.in));
+			if (control_kind(control) == 9) {
+				receiver_at = 1 - receiver_at;
+				ring_in_move(&pair.in, memories[receiver_at], counts[receiver_at]);
+				ring_consume(&pair.in, 1);
+			} else {
+				assert_next_word(&pair, ++taken);
+			}
+		} else {
+			assert_int_equal(ring_credit(&pair.out), RING_CREDIT_OK);
+			uint32_t unread = ring_unread(&pair.out);
+			if (unread >= next || pair.out.position - moved < unread ||
+			    !ring_has_room(&pair.out, 1))
+				continue;
+			sender_at = 1 - sender_at;
+			ring_clear(memories[sender_at], next, pair.out.position + 1);
+			ring_push(&pair.out, control_word(9, 0, next), 1);
+			ring_out_move(&pair.out, memories[sender_at], next);
+			moved = pair.out.position;
+			moves++;
+		}
+		assert_true(pair.out.limit - pair.out.position <= counts[sender_at]);
+	}
+	free(memories[1]);
+	pair_close(&pair);
+}
+
+static void test_rings_that_move(void **state)
+{
+	uint64_t seed = 0;
+
+	(void)state;
+	for (uint32_t first = RING_SLOTS_MIN; first <= 128; first *= 2)
+		for (uint32_t second = RING_SLOTS_MIN; second <= RING_SLOTS_MAX; second *= 2) {
+			const uint32_t positions[] = {0, first * 65536U - first, 0U - first, 0U - 3 * first};
+			for (size_t i = 0; i < sizeof(positions) / sizeof(positions[0]); i++)
+				move_at_random(first, second, positions[i], ++seed);
+		}
+}
+
 static void test_credit_that_cannot_be_is_a_violation(void **state)
 {
 	static const uint32_t positions[] = {0, 64, 0U - 64, 64 * 65535U, 0x80000000U};
@@ -243,6 +316,7 @@ int main(void)
 		cmocka_unit_test(test_every_size_at_every_boundary),
 		cmocka_unit_test(test_all_laps_in_turn),
 		cmocka_unit_test(test_a_fresh_ring_is_empty),
+		cmocka_unit_test(test_rings_that_move),
 		cmocka_unit_test(test_staged_slots_appear_together),
 		cmocka_unit_test(test_credit_comes_in_batches),
 		cmocka_unit_test(test_credit_that_cannot_be_is_a_violation),
