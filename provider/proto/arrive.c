@@ -424,6 +424,14 @@ static int arrive_pause(struct messenger *messenger, const struct arrival *arriv
 	return result < 0 ? result : 1;
 }
 
+/* The peer's ring goes on in other memory. */
+static int arrive_resize(const struct arrival *arrival)
+{
+	if (arrival->flags != 0)
+		return -EPROTO;
+	return transport_take_resize(&arrival->from->peer, arrival->tag, arrival->length);
+}
+
 int arrive(void *context, struct peer *peer, uint64_t control)
 {
 	struct messenger *messenger = context;
@@ -464,6 +472,8 @@ int arrive(void *context, struct peer *peer, uint64_t control)
 		return arrive_switch(&arrival);
 	case WIRE_PAUSE:
 		return arrive_pause(messenger, &arrival);
+	case WIRE_RESIZE:
+		return arrive_resize(&arrival);
 	default:
 		return remote_arrive(messenger, arrival.from, control, slot);
 	}

@@ -213,6 +213,7 @@ static const struct transport_user transport_user = {
 	.shape = wire_shape,
 	.fetched = reading_piece_ended,
 	.switch_route = rendezvous_switch,
+	.resize = rendezvous_resize,
 	.reaches = peer_reaches,
 };
 

@@ -487,5 +487,7 @@ void rendezvous_ask_chunks(struct messenger *messenger);
 void rendezvous_miss_chunk(struct messenger *messenger);
 /* Pushes a SWITCH. `context` is the messenger. */
 void rendezvous_switch(void *context, struct peer *peer);
+/* Pushes a RESIZE. `context` is the messenger. */
+void rendezvous_resize(void *context, struct peer *peer, uint32_t offset, uint32_t slots);
 
 #endif

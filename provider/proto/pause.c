@@ -100,7 +100,8 @@ bool pause_admits_message(struct messenger *messenger, struct msg_peer *from)
 	 */
 	if (pausing->messages == 0 && !from->peer.framed && !pausing->read && has_read(from)) {
 		pausing->read = true;
-		pausing->messages = from->peer.in.mask + 1;
+		/* The ring may go on in a longer one. */
+		pausing->messages = RING_SLOTS_MAX;
 	}
 	if (pausing->messages == 0)
 		return false;

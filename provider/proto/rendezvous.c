@@ -108,6 +108,15 @@ void rendezvous_switch(void *context, struct peer *peer)
 	push_control(peer, &(struct control_slot){.control = control_word(WIRE_SWITCH, 0, 0)});
 }
 
+void rendezvous_resize(void *context, struct peer *peer, uint32_t offset, uint32_t slots)
+{
+	(void)context;
+	push_control(peer, &(struct control_slot){
+				   .control = control_word(WIRE_RESIZE, 0, slots),
+				   .word = offset,
+			   });
+}
+
 void rendezvous_ask_chunks(struct messenger *messenger)
 {
 	struct transport *transport = messenger->transport;

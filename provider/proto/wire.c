@@ -47,6 +47,7 @@ struct slot_shape wire_shape(uint64_t control)
 	case WIRE_RECLAIM:
 	case WIRE_SWITCH:
 	case WIRE_PAUSE:
+	case WIRE_RESIZE:
 		return without_chunk(0);
 	case WIRE_WRITE:
 		return without_chunk(8 + data + length);

@@ -17,6 +17,7 @@
  *   OFFER     tag           struct wire_offer: a large message to be read   0
  *   SWITCH    0             the last slot on this transport: switch.h       0
  *   PAUSE     1, or 0       1: send me no messages until a PAUSE of 0       0
+ *   RESIZE    section offset the ring goes on there: region_rings.c         slots of the ring
  *
  * [data] is present with WIRE_DATA, [id] (the sender's) with WIRE_ACKNOWLEDGED. An id is meaningful only to
  * the side that created it, which checks it when it comes back. Pieces of a message come in order, so they
@@ -65,6 +66,7 @@ enum wire_kind {
 	WIRE_OFFER = 12, /* only over the network */
 	WIRE_SWITCH = 13,
 	WIRE_PAUSE = 14,
+	WIRE_RESIZE = 15, /* only in a region */
 	WIRE_WRITE = 16,
 	WIRE_WRITE_CHUNK = 17,
 	WIRE_READ = 18,

@@ -43,7 +43,7 @@
 #include "region/shared.h"
 
 #define REGION_MAGIC UINT64_C(0x314c414e49434956) /* the bytes "VICINAL1" */
-#define REGION_VERSION 2U
+#define REGION_VERSION 3U
 
 #define REGION_PAGE 4096U
 #define REGION_LINE 64U

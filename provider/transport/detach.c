@@ -156,6 +156,7 @@ static void forget_slot(struct peer *peer)
 
 	if (attachment->aliases != NULL && attachment->aliases[peer->slot] == peer)
 		attachment->aliases[peer->slot] = NULL;
+	transport_drop_long_ring(peer);
 	peer->attachment = NULL;
 	transport_unbind_slot(peer);
 	peer->alias = false;

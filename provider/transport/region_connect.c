@@ -9,16 +9,25 @@
 #define RING_SLOTS_USUAL 128U
 
 /*
- * Is there room for a ring of `count` slots, with a smallest ring left for each member that has
- * none?
+ * Is there room for a ring of `count` slots, with the slots left that are kept for each member that
+ * has no ring?
  */
 static bool ring_fits(const struct attachment *attachment, uint32_t count)
 {
 	uint64_t others = attachment->region->members - attachment->rings - 1;
-	uint64_t needed =
-		count * sizeof(struct ring_slot) + others * RING_SLOTS_MIN * sizeof(struct ring_slot);
+	uint64_t needed = (count + others * attachment->ring_slots_kept) * sizeof(struct ring_slot);
 
 	return needed <= attachment->ring_end - attachment->ring_next;
+}
+
+const struct ring_slot *transport_named_ring(const struct region *region, uint32_t slot, uint64_t offset,
+					     uint32_t slots)
+{
+	if (slots < RING_SLOTS_MIN || slots > RING_SLOTS_MAX || (slots & (slots - 1)) != 0 ||
+	    offset % REGION_LINE != 0)
+		return NULL;
+	return (const struct ring_slot *)(const void *)section_view(region, slot, offset,
+								    slots * sizeof(struct ring_slot));
 }
 
 int transport_connect(struct peer *peer)
@@ -48,6 +57,7 @@ int transport_connect(struct peer *peer)
 		transport_publish_arena_used(attachment);
 	}
 	slots = attachment->ring_slots_of[peer->slot];
+	transport_drop_long_ring(peer);
 	if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id))
 		id = (uint32_t)monotonic_now();
 	id |= CONNECTION_OPEN; /* never zero */
@@ -129,14 +139,12 @@ static void accept_connection(struct attachment *attachment, uint32_t slot)
 	 */
 	if (peer->framed && network_left_ring(peer, id))
 		return;
-	if (peer->receiving || peer->framed || (id & CONNECTION_OPEN) == 0 || slots < RING_SLOTS_MIN ||
-	    slots > RING_SLOTS_MAX || (slots & (slots - 1)) != 0 || offset % REGION_LINE != 0 ||
-	    section_view(region, slot, offset, slots * sizeof(struct ring_slot)) == NULL) {
+	const struct ring_slot *memory = transport_named_ring(region, slot, offset, slots);
+	if (peer->receiving || peer->framed || (id & CONNECTION_OPEN) == 0 || memory == NULL) {
 		transport_fail(transport, peer, -EPROTO, "it offered an invalid ring");
 		return;
 	}
-	const shared_bytes *memory = section_view(region, slot, offset, slots * sizeof(struct ring_slot));
-	ring_in_open(&peer->in, (const struct ring_slot *)(const void *)memory, slots, credit, id);
+	ring_in_open(&peer->in, memory, slots, credit, id);
 	ring_in_begin(&peer->in);
 	peer->returns = (struct chunk_returns){.credit = credit};
 	for (uint32_t word = 0; word < CHUNK_WORDS; word++)

@@ -130,8 +130,10 @@ bool transport_refresh(struct transport *transport, struct peer *peer, uint32_t 
 				"it took this process for dead or hostile, and reads no more");
 		return false;
 	default:
+		transport_lengthen(transport, peer);
 		if (ring_has_room(&peer->out, count))
 			return true;
+		transport_note_full(transport, peer);
 		transport->short_of_room = true;
 		return false;
 	}
@@ -179,6 +181,7 @@ static void check_now_and_then(struct transport *transport)
 		sweep_cold_rings(transport);
 	transport_check_peers(transport);
 	transport_begin_switches(transport);
+	transport_shorten_rings(transport);
 	transport_publish_counts(transport);
 }
 

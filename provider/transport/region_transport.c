@@ -41,6 +41,7 @@ void attachment_divide_arena(struct attachment *attachment)
 	attachment->ring_begin =
 		(uint32_t)(SECTION_ARENA_OFFSET(region->members) + (colour <= rings - needed ? colour : 0));
 	attachment->ring_next = attachment->ring_begin;
+	attachment->ring_slots_kept = RING_SLOTS_MIN;
 	attachment->ring_end = (uint32_t)(SECTION_ARENA_OFFSET(region->members) + rings);
 	chunk_pool_open(&attachment->chunks, region, attachment->member->slot, attachment->ring_end,
 			arena - rings);
@@ -57,6 +58,7 @@ void attachment_free(struct attachment *attachment)
 	free(attachment->doorbells_seen);
 	free(attachment->ring_of);
 	free(attachment->ring_slots_of);
+	free(attachment->spare_rings);
 	free(attachment->aliases);
 }
 
@@ -71,8 +73,9 @@ int attachment_allocate(struct attachment *attachment)
 	attachment->doorbells_seen = calloc(members, sizeof(*attachment->doorbells_seen));
 	attachment->ring_of = calloc(members, sizeof(*attachment->ring_of));
 	attachment->ring_slots_of = calloc(members, sizeof(*attachment->ring_slots_of));
+	attachment->spare_rings = calloc(members, sizeof(*attachment->spare_rings));
 	if (hot == NULL || attachment->doorbells_seen == NULL || attachment->ring_of == NULL ||
-	    attachment->ring_slots_of == NULL) {
+	    attachment->ring_slots_of == NULL || attachment->spare_rings == NULL) {
 		attachment_free(attachment);
 		return -ENOMEM;
 	}
@@ -324,6 +327,7 @@ void transport_report_failures(struct transport *transport)
 		transport_publish_end(peer);
 		transport_stop_receiving(transport, peer);
 		publish_counts_of(transport, peer); /* the final counts of this peer */
+		transport_drop_long_ring(peer);
 		peer->sending = false;
 		if (peer->beyond != NULL)
 			network_stop(peer, fails_over);

@@ -64,6 +64,21 @@ void transport_take_first_rings(struct attachment *attachment);
  */
 uint32_t transport_read_doorbells(struct attachment *attachment);
 
+/* Memory of a ring that the member in `slot` named, or NULL if there can be none. */
+const struct ring_slot *transport_named_ring(const struct region *region, uint32_t slot, uint64_t offset,
+					     uint32_t slots);
+
+/* ---- region_rings.c: rings that grow and shrink ---- */
+
+/* The ring to `peer` has no room. */
+void transport_note_full(struct transport *transport, struct peer *peer);
+/* If the ring was full too often, go on in a longer one, if there is memory. Call after ring_credit(). */
+void transport_lengthen(struct transport *transport, struct peer *peer);
+/* Shorten the rings that were not full for a while, and free the memory. Call at every check. */
+void transport_shorten_rings(struct transport *transport);
+/* The ring to `peer` ends, or begins anew: free its long ring. Call before its attachment is forgotten. */
+void transport_drop_long_ring(struct peer *peer);
+
 /* ---- region_sleep.c ---- */
 
 /* Ring the peer's doorbell, on whichever transport we send, and wake the peer if it sleeps. */

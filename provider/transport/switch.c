@@ -158,6 +158,8 @@ static void leave_region(struct peer *peer)
 {
 	const struct attachment *attachment = peer->attachment;
 
+	transport_drop_long_ring(peer);
+
 	/* The ring no longer exists: a new member that reads the line must not accept it. */
 	shared_store_u32(&section_connection(attachment->region, attachment->member->slot, peer->slot)->id,
 			 0);

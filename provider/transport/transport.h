@@ -35,6 +35,12 @@ enum peer_failover {
 	FAILOVER_DONE,     /* completed, or given up: there is no second failover */
 };
 
+/* Memory in our arena for a ring that was full too often. */
+struct long_ring {
+	uint32_t offset; /* in our section */
+	uint32_t slots;  /* 0: there is none */
+};
+
 /*
  * What one endpoint knows of another. Private. The layer above embeds it as the first member of its
  * own struct, and gives the size of that struct. Sending a message touches the first two lines.
@@ -84,8 +90,15 @@ struct peer {
 	uint32_t woken; /* value of its `sleeping` when it was last woken */
 	bool quiet; /* its heartbeat stood still at the last check: only the kernel knows whether it lives */
 	struct last_heartbeat last_heartbeat;
-	int failure;   /* negative errno, after a failure, or until the failure is reported */
-	bool reported; /* the failure was reported to the user */
+	/* the length of `out`: see region_rings.c */
+	struct long_ring long_ring;
+	uint32_t moved;       /* the position at which `out` last went on in other memory */
+	bool moving;          /* the receiver may still read the memory before that */
+	uint32_t fulls;       /* how often `out` was full in full_period, each time at another position */
+	uint32_t full_at;     /* the position at the last time */
+	uint32_t full_period; /* transport.period at that time */
+	int failure;          /* negative errno, after a failure, or until the failure is reported */
+	bool reported;        /* the failure was reported to the user */
 	const char *reason;
 	/* its transport, and switches: see switch.h */
 	struct network_peer *beyond; /* its state in the network; NULL: none, or never needed */
@@ -151,6 +164,8 @@ struct transport_user {
 	struct slot_shape (*shape)(uint64_t control);
 	/* Push SWITCH, the last slot by this transport. There is room for it. */
 	void (*switch_route)(void *user, struct peer *peer);
+	/* Push RESIZE, the last slot in this memory of the ring. There is room for it. */
+	void (*resize)(void *user, struct peer *peer, uint32_t offset, uint32_t slots);
 	/* Is a message in progress that copies directly between the memories of the two ends? */
 	bool (*reaches)(void *user, const struct peer *peer);
 };
@@ -180,6 +195,9 @@ struct attachment {
 	uint32_t *ring_of;       /* by slot: section offset of an existing ring, 0 if none */
 	uint32_t *ring_slots_of; /* by slot */
 	uint32_t rings;
+	uint32_t ring_slots_kept;      /* for each member that has no ring */
+	struct long_ring *spare_rings; /* that no peer uses; room for one of each member */
+	uint32_t spare_count;
 	uint32_t endpoint;     /* index of the endpoint in its process, for people */
 	struct peer **aliases; /* by slot: members that have another number here; NULL while there are none */
 	bool welcomes; /* peers that reach us over the network are asked whether they are here: see reattach.h
@@ -221,6 +239,8 @@ struct transport {
 	struct network *network; /* NULL if there is none */
 	uint64_t next_attend;    /* for sparse polls: when the slow part for the regions is due */
 	uint64_t next_check;
+	uint32_t period;     /* counts checks */
+	uint32_t long_rings; /* peers that have one */
 	/* detecting dead peers: see region_liveness.c */
 	uint32_t next_checked; /* the number of the next peer to check */
 	uint32_t next_asked;   /* the number of the next peer for a question to the kernel, if it is quiet */
@@ -291,6 +311,12 @@ static inline bool peer_is_self(const struct peer *peer)
 
 /* Open the ring to `peer`. Returns 0, or -ENOMEM if our arena has no room for one. */
 int transport_connect(struct peer *peer);
+
+/*
+ * The peer's next slots are in a ring of this many slots at this offset in its section. Returns 1, or
+ * -EPROTO if there can be none.
+ */
+int transport_take_resize(struct peer *peer, uint64_t offset, uint32_t slots);
 
 /* The peer violated the protocol, left or died. The next poll reports it to the user. */
 void transport_fail(struct transport *transport, struct peer *peer, int failure, const char *reason);

@@ -127,8 +127,8 @@ static const struct {
 	const char *says;
 } spoilt_headers[] = {
 	{spoil_magic, -ENODATA, "magic"},
-	{spoil_version_newer, -EPROTONOSUPPORT, "version 3 and this provider knows version 2"},
-	{spoil_version_none, -EPROTONOSUPPORT, "version 0 and this provider knows version 2"},
+	{spoil_version_newer, -EPROTONOSUPPORT, "version 4 and this provider knows version 3"},
+	{spoil_version_none, -EPROTONOSUPPORT, "version 0 and this provider knows version 3"},
 	{spoil_members_few, -EINVAL, "1 member slots"},
 	{spoil_members_many, -EINVAL, "513 member slots"},
 	{spoil_members_other, -EINVAL, "contradicts itself"},
@@ -202,7 +202,8 @@ static void test_random_headers_never_reach_beyond_the_mapping(void **state)
 		uint32_t count = members[random_below(&seed, 10)];
 		uint64_t section = sections[random_below(&seed, 7)];
 		shared_store_u64(&header->magic, REGION_MAGIC);
-		shared_store_u32(&header->version, random_below(&seed, 8) == 0 ? 2 : 1);
+		shared_store_u32(&header->version,
+				 random_below(&seed, 8) == 0 ? REGION_VERSION - 1 : REGION_VERSION);
 		shared_store_u32(&header->members, count);
 		shared_store_u64(&header->section_bytes, section);
 		shared_store_u64(&header->heap_bytes, heaps[random_below(&seed, 7)]);

@@ -8,7 +8,7 @@
 #define MOST 1024U
 #define FLOOD 8000U
 /* What a paused peer may have sent before: its ring. */
-#define LATE 128U
+#define LATE RING_SLOTS_MAX
 
 static struct world world;
 static struct node *receiver = &world.nodes[0];

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 
 #define HUGE_ID UINT64_C(0x100000000)
+/* Where slots can be. */
+#define RING_AT 16384U
 /* Count, datatype and operation of a struct wire_atomic. The form is 0. */
 #define ATOMIC(count, datatype, operation) \
 	((uint64_t)(count) | (uint64_t)(datatype) << 16 | (uint64_t)(operation) << 24)
@@ -72,7 +74,19 @@ static const struct {
 	{"a piece with an id beyond the table", {{.kind = WIRE_PIECE, .length = 1, .word = UINT64_MAX}}},
 	{"a CLEAR for a send that does not exist", {{.kind = WIRE_CLEAR, .word = HUGE_ID}}},
 	{"an acknowledgement of a send that does not exist", {{.kind = WIRE_ACKNOWLEDGE, .word = HUGE_ID}}},
-	{"a kind between messages and requests", {{.kind = WIRE_WRITE - 1}}},
+	{"a RESIZE to no slots", {{.kind = WIRE_RESIZE, .word = RING_AT}}},
+	{"a RESIZE to too few slots", {{.kind = WIRE_RESIZE, .length = RING_SLOTS_MIN / 2, .word = RING_AT}}},
+	{"a RESIZE to too many slots",
+	 {{.kind = WIRE_RESIZE, .length = 2 * RING_SLOTS_MAX, .word = RING_AT}}},
+	{"a RESIZE to slots that are no power of two",
+	 {{.kind = WIRE_RESIZE, .length = 48, .word = RING_AT}}},
+	{"a RESIZE to half a line", {{.kind = WIRE_RESIZE, .length = 64, .word = RING_AT + REGION_LINE / 2}}},
+	{"a RESIZE behind the section",
+	 {{.kind = WIRE_RESIZE, .length = RING_SLOTS_MIN, .word = SECTION - 15 * REGION_LINE}}},
+	{"a RESIZE to the last offset",
+	 {{.kind = WIRE_RESIZE, .length = RING_SLOTS_MIN, .word = UINT64_MAX - REGION_LINE + 1}}},
+	{"a RESIZE with a flag",
+	 {{.kind = WIRE_RESIZE, .flags = WIRE_LAST, .length = RING_SLOTS_MIN, .word = RING_AT}}},
 	{"a kind after the last", {{.kind = WIRE_ENDED + 1}}},
 	{"a write of more than slots can hold", {{.kind = WIRE_WRITE, .length = WIRE_SHORT_BYTES - 7}}},
 	{"a write of more than slots can hold after data",

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 
 MAGIC = int.from_bytes(b"VICINAL1", "little")
-VERSION = 2
+VERSION = 3
 
 PAGE = 4096
 LINE = 64

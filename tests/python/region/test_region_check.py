@@ -62,8 +62,8 @@ def test_no_region(region_path: Path, content: bytes) -> None:
     ("offset", "size", "value", "words"),
     [
         (0, 8, layout.MAGIC + 1, "is not a region"),
-        (8, 4, layout.VERSION + 1, "format version 3, and this Vicinal knows version 2"),
-        (8, 4, 0, "format version 0, and this Vicinal knows version 2"),
+        (8, 4, layout.VERSION + 1, "format version 4, and this Vicinal knows version 3"),
+        (8, 4, 0, "format version 0, and this Vicinal knows version 3"),
         (12, 4, 1, "2 to 512"),
         (12, 4, 1 << 31, "2 to 512"),
         (12, 4, 17, "contradicts itself"),
