@@ -74,6 +74,27 @@ static uint64_t take_offset(struct fuzz_input *input)
 	return choice & 0x8000 ? SECTION_BYTES - 0x7000 + (choice & 0x7fff) : choice;
 }
 
+/* Where the hostile member's ring goes on: behind its slots, or at the beginning of the arena. */
+static uint32_t next_ring_offset(const struct fuzz *fuzz)
+{
+	uint32_t begin = (uint32_t)SECTION_ARENA_OFFSET(MEMBERS);
+	uint32_t next = fuzz->ring_offset + fuzz->ring_slots * (uint32_t)sizeof(struct ring_slot);
+
+	return next - begin < 0x8000 ? next : begin;
+}
+
+static void move_ring(struct fuzz *fuzz, uint32_t offset, uint32_t slots)
+{
+	struct ring_slot *memory = (struct ring_slot *)(void *)section_view(fuzz->region, HOSTILE, offset,
+									    slots * sizeof(struct ring_slot));
+
+	if (memory == NULL)
+		return;
+	ring_clear(memory, slots, fuzz->ring_position);
+	fuzz->ring_offset = offset;
+	fuzz->ring_slots = slots;
+}
+
 /*
  * Push a slot that looks valid at the victim's position. Words that only the victim knows come from its last
  * slots, as a peer would take them. The input changes some.
@@ -103,6 +124,8 @@ void hostile_push(struct fuzz *fuzz)
 	 * operations. */
 	if (kind == 0 && (style & 64) != 0)
 		kind = WIRE_PAUSE;
+	else if (kind == 0 && (style & 128) != 0)
+		kind = WIRE_RESIZE;
 	if (kind == 11 && (style & 128) == 0)
 		kind = hostile_remote(fuzz, style, offset, &word, payload, &length);
 	switch (kind) {
@@ -148,6 +171,11 @@ void hostile_push(struct fuzz *fuzz)
 		word = take_u8(input) % 3;
 		length = 0;
 		break;
+	case WIRE_RESIZE:
+		flags = style & 16 ? flags : 0;
+		length = style & 16 ? length : RING_SLOTS_MIN << take_u8(input) % 4;
+		word = style & 32 ? take_u64(input) : next_ring_offset(fuzz);
+		break;
 	case WIRE_RESUME:
 		word = said[1];
 		payload[1] = take_u32(input) % 160000;
@@ -170,6 +198,8 @@ void hostile_push(struct fuzz *fuzz)
 	shared_store_u64(&slot->control,
 			 control_word(kind, flags, length) | ring_lap(fuzz->ring_position, shift));
 	fuzz->ring_position++;
+	if (kind == WIRE_RESIZE && (style & (16 | 32)) == 0)
+		move_ring(fuzz, (uint32_t)word, length);
 }
 
 /* A transfer line that looks valid, or has any words. */
