@@ -148,7 +148,7 @@ static enum outcome distribute(struct communicator *communicator, const unsigned
 	bool staged = false;
 	bool sends = root < 0 || communicator->rank == root;
 	int size = communicator->size;
-	int64_t limit = root < 0 ? ALL_SENDERS_LIMIT : ONE_SENDER_LIMIT;
+	int64_t limit = parts_limit(communicator, root < 0);
 	enum outcome chosen =
 		choose_cells(communicator, length <= limit ? length * size : -1, limit * size, &staged);
 	uint64_t kind = step_kind(root < 0 ? COLLECTIVE_ALLTOALL : COLLECTIVE_SCATTER, root < 0 ? 0 : root,

@@ -50,11 +50,19 @@ size_t cell_room(const struct communicator *communicator, bool staged);
 
 /*
  * Bytes for each rank up to which two copies through the region take less time than the MPI library's
- * messages, which are copied once if they are long: docs/decisions/0034. A member reads and writes at the
- * same time where all members send, so there the limit is higher.
+ * messages, which are copied once if they are long: docs/decisions/0040.
  */
-#define ONE_SENDER_LIMIT (INT64_C(32) << 10)
-#define ALL_SENDERS_LIMIT (INT64_C(64) << 10)
+#define ONE_SENDER_LIMIT (INT64_C(128) << 10)
+#define ALL_SENDERS_LIMIT (INT64_C(128) << 10)
+
+/*
+ * The same for a part for each other member. The sender writes all parts, which in messages the receivers
+ * copy at the same time, so with more than two members the limits are lower: docs/decisions/0034.
+ */
+static inline int64_t parts_limit(const struct communicator *communicator, bool all_send)
+{
+	return communicator->size == 2 ? ALL_SENDERS_LIMIT : INT64_C(1024) * (all_send ? 64 : 32);
+}
 
 /*
  * For collectives whose members know all lengths: a step by which all find out that they call the same, and
@@ -69,12 +77,22 @@ static inline uint64_t lengths_hash(uint64_t hash, int64_t length)
 	return hash ^ hash >> 32;
 }
 
+/*
+ * Data of this length and more goes out by stores that bypass the cache. The lines of a piece are in the
+ * cache of the member that read them last, and plain stores would fetch them from there first:
+ * docs/decisions/0040. A piece is written in one way only: plain stores find nothing in a cache after the
+ * other ones.
+ */
+#define PAST_CACHE_BYTES 8192U
+
 static inline void move_out(shared_bytes *to, const void *from, size_t length)
 {
 	if (length <= LINE_DATA)
 		copy_small_out(to, from, length);
-	else
+	else if (length < PAST_CACHE_BYTES)
 		shared_copy_out(to, from, length);
+	else
+		copy_past_cache_out(to, from, length);
 }
 
 static inline void move_in(void *to, const shared_bytes *from, size_t length)

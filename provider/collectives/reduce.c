@@ -124,15 +124,28 @@ static bool fold(const struct operation *operation, const struct operands *opera
 	return true;
 }
 
-/* Waits for the data of the ranks below `end`, at `offset` in their cells. */
-static bool collect_operands(struct communicator *communicator, uint64_t step, uint64_t kind, bool staged,
-			     size_t offset, int end, struct operands *operands)
+/*
+ * What this member reduces with the data of others: its data in the application's buffer, which is in the
+ * cache. NULL if fold() would write its result there before it reads it: then what was published is reduced.
+ */
+static const void *own_operand(const struct communicator *communicator, const unsigned char *from,
+			       const unsigned char *to, int64_t offset)
 {
-	const shared_bytes *own = step_data(communicator, step, staged);
+	return from != to || communicator->rank <= 1 ? from + offset : NULL;
+}
 
+/*
+ * Waits for the data of the ranks below `end`, at `offset` in their cells. `own` is this member's data, or
+ * NULL if it is to be read from its cell.
+ */
+static bool collect_operands(struct communicator *communicator, uint64_t step, uint64_t kind, bool staged,
+			     size_t offset, int end, const void *own, struct operands *operands)
+{
+	if (own == NULL)
+		own = (const void *)(step_data(communicator, step, staged) + offset);
 	operands->count = end;
 	for (int rank = 0; rank < end; rank++)
-		operands->of[rank] = (const void *)(own + offset);
+		operands->of[rank] = own;
 	for (int i = 0; i < communicator->size; i++) {
 		int rank = (communicator->rank + i) % communicator->size;
 		const shared_bytes *data = NULL;
@@ -201,9 +214,10 @@ enum outcome reduce_to_root(struct communicator *communicator, const struct oper
 		uint64_t step = publish(communicator, kind, staged, from + at * operation->size, length);
 		bool is_root = communicator->rank == root;
 		if (step == 0 ||
-		    (is_root &&
-		     (!collect_operands(communicator, step, kind, staged, 0, communicator->size, &operands) ||
-		      !fold(operation, &operands, to + at * operation->size, elements))))
+		    (is_root && (!collect_operands(communicator, step, kind, staged, 0, communicator->size,
+						   own_operand(communicator, from, to, at * operation->size),
+						   &operands) ||
+				 !fold(operation, &operands, to + at * operation->size, elements))))
 			return OUTCOME_FAILED;
 		step_end(communicator, step, is_root);
 		at += elements;
@@ -270,7 +284,10 @@ enum outcome reduce_to_all(struct communicator *communicator, const struct opera
 			(void)share_of(elements, communicator->size, communicator->rank, &first);
 		uint64_t step = publish(communicator, kind, staged, from + at * size, length);
 		if (step == 0 || !collect_operands(communicator, step, kind, staged, (size_t)(first * size),
-						   communicator->size, &operands))
+						   communicator->size,
+						   shares ? from + (at + first) * size
+							  : own_operand(communicator, from, to, at * size),
+						   &operands))
 			return OUTCOME_FAILED;
 		if (shares ? !exchange_shares(communicator, operation, &operands, to + at * size, elements)
 			   : !fold(operation, &operands, to + at * size, elements))
@@ -364,6 +381,7 @@ enum outcome reduce_scatter(struct communicator *communicator, const struct oper
 	for (; slices.at < longest; slices.at += slices.most) {
 		uint64_t step = step_begin(communicator);
 		const unsigned char *block = from;
+		const void *own_slice = NULL;
 		size_t offset = 0; /* of this member's slice */
 		if (step == 0)
 			return OUTCOME_FAILED;
@@ -373,12 +391,14 @@ enum outcome reduce_scatter(struct communicator *communicator, const struct oper
 			move_out(data, block + slices.at * size, length);
 			data += length;
 			offset += rank < own ? length : 0;
+			if (rank == own && from != to)
+				own_slice = block + slices.at * size;
 			block += counts[rank] * size;
 		}
 		step_publish(communicator, step, kind,
 			     (size_t)(data - step_data(communicator, step, staged)));
 		int64_t elements = slice_of(&slices, counts[own]);
-		if (!collect_operands(communicator, step, kind, staged, offset, communicator->size,
+		if (!collect_operands(communicator, step, kind, staged, offset, communicator->size, own_slice,
 				      &operands) ||
 		    (elements > 0 && !fold(operation, &operands, to + slices.at * size, elements)))
 			return OUTCOME_FAILED;
@@ -405,7 +425,9 @@ enum outcome reduce_scan(struct communicator *communicator, const struct operati
 		int64_t elements = elements_of(count, at, size, most);
 		size_t length = (size_t)(elements * size);
 		uint64_t step = publish(communicator, kind, staged, from + at * size, length);
-		if (step == 0 || !collect_operands(communicator, step, kind, staged, 0, end, &operands) ||
+		if (step == 0 ||
+		    !collect_operands(communicator, step, kind, staged, 0, end,
+				      from != to ? from + at * size : NULL, &operands) ||
 		    (end > 0 && !fold(operation, &operands, to + at * size, elements)))
 			return OUTCOME_FAILED;
 		/* Only the last rank has read the data of all others. */

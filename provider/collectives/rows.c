@@ -345,7 +345,7 @@ enum outcome vary_scatter(struct communicator *communicator, const struct blocks
 	all.receive = receive;
 	all.root = root;
 	all.sends = sends;
-	all.limit = ONE_SENDER_LIMIT;
+	all.limit = parts_limit(communicator, false);
 	all.kind = step_kind(COLLECTIVE_SCATTERV, root, 0);
 	if (!sends)
 		return distribute(&all);
@@ -367,7 +367,7 @@ enum outcome vary_alltoall(struct communicator *communicator, const struct block
 	all.receive = receive;
 	all.root = -1;
 	all.sends = true;
-	all.limit = ALL_SENDERS_LIMIT;
+	all.limit = parts_limit(communicator, true);
 	all.kind = step_kind(COLLECTIVE_ALLTOALLV, 0, 0);
 	if (open_row(communicator, &all.row, send != NULL ? send : receive, all.limit, send == NULL)) {
 		for (int rank = 0; rank < communicator->size; rank++)

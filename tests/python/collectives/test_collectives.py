@@ -52,7 +52,7 @@ def test_drawn_steps(
     programs: dict[str, Path], cluster: EphemeralCluster, mpi: str, ranks: int
 ) -> None:
     done = run_ranks(
-        cluster, programs[mpi], "steps", SHORT_SEED, 0, SHORT_STEPS, "bytes=70000", ranks=ranks
+        cluster, programs[mpi], "steps", SHORT_SEED, 0, SHORT_STEPS, "bytes=150000", ranks=ranks
     )
     assert check_good(done, ranks) == ""
 
@@ -88,7 +88,7 @@ def test_small_heaps(
     name = f"small-{mpi}-{heap}"
     region.create(cluster.exchange / name, members=8, heap_bytes=heap)
     job = Job(
-        [str(programs[mpi]), *["steps", "31", "0", "80", "world", "bytes=70000"]],
+        [str(programs[mpi]), *["steps", "31", "0", "80", "world", "bytes=150000"]],
         ranks=3,
         mpi=mpi,
         region=f"file:{EXCHANGE}/{name}",
@@ -105,7 +105,7 @@ def test_small_heaps(
 def test_threads_with_a_communicator_each(
     programs: dict[str, Path], cluster: EphemeralCluster, mpi: str, ranks: int
 ) -> None:
-    done = run_ranks(cluster, programs[mpi], "threads", 1, 3, 40, "bytes=70000", ranks=ranks)
+    done = run_ranks(cluster, programs[mpi], "threads", 1, 3, 40, "bytes=150000", ranks=ranks)
     assert check_good(done, ranks) == ""
 
 
@@ -154,7 +154,7 @@ def test_a_library_that_does_it_wrong_is_noticed(
     done = run_ranks(
         cluster,
         programs["mpich"],
-        *("steps", 8, 0, 60, f"only={name}", "bytes=70000", "stuck=2"),
+        *("steps", 8, 0, 60, f"only={name}", "bytes=150000", "stuck=2"),
         ranks=2,
         variables={"LD_PRELOAD": str(library), "WRONG": wrong},
     )
@@ -171,7 +171,7 @@ def test_a_job_ends_when_a_rank_dies_in_an_operation(
     """Killed, the rank is missed by the launcher; when it exits, the other ranks see it first."""
     number = COLLECTIVES.index(name)
     victim, how = number % 3, ("kill", "exit")[number % 2]
-    options = (f"only={name}", "world", "bytes=70000", "stuck=30")
+    options = (f"only={name}", "world", "bytes=150000", "stuck=30")
     arguments = ("death", number, victim, 50 + 13 * number, how, *options)
     done = run_ranks(cluster, programs[mpi], *arguments, ranks=3)
     assert done.returncode != 0
