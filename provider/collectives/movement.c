@@ -138,9 +138,15 @@ enum outcome move_allgather(struct communicator *communicator, const unsigned ch
 	return collect(communicator, from, to, length, -1);
 }
 
+/* The place of the part for `rank` in what `sender` publishes, which has none for itself. */
+static size_t place_of(int rank, int sender)
+{
+	return (size_t)(rank < sender ? rank : rank - 1);
+}
+
 /*
- * Senders publish a part for each member in one cell. `root`, or every member if it is negative, sends; every
- * member reads its part.
+ * Senders publish a part for each other member in one cell. `root`, or every member if it is negative, sends;
+ * every member reads its part.
  */
 static enum outcome distribute(struct communicator *communicator, const unsigned char *from,
 			       unsigned char *to, int64_t length, int root)
@@ -156,7 +162,7 @@ static enum outcome distribute(struct communicator *communicator, const unsigned
 
 	if (chosen != OUTCOME_DONE)
 		return chosen;
-	size_t most = staged ? communicator->piece / (size_t)size : CELL_DATA;
+	size_t most = staged ? communicator->piece / (size_t)(size - 1) : CELL_DATA;
 	/* Whole lines, so that two members never read the same line of a long part. */
 	if (staged && most >= 64)
 		most = most / 64 * 64;
@@ -169,8 +175,8 @@ static enum outcome distribute(struct communicator *communicator, const unsigned
 			shared_bytes *data = step_data(communicator, step, staged);
 			for (int rank = 0; rank < size; rank++)
 				if (rank != communicator->rank)
-					move_out(data + (size_t)rank * piece, from + rank * length + at,
-						 piece);
+					move_out(data + place_of(rank, communicator->rank) * piece,
+						 from + rank * length + at, piece);
 			step_publish(communicator, step, kind, piece * (size_t)(size - 1));
 		}
 		for (int i = 1; i < size; i++) {
@@ -181,7 +187,7 @@ static enum outcome distribute(struct communicator *communicator, const unsigned
 			if (data == NULL)
 				return OUTCOME_FAILED;
 			move_in(to + (root < 0 ? rank * length : 0) + at,
-				data + (size_t)communicator->rank * piece, piece);
+				data + place_of(communicator->rank, rank) * piece, piece);
 		}
 		step_end(communicator, step, root < 0);
 		at += (int64_t)piece;
