@@ -4,12 +4,11 @@
 
 #include <linux/membarrier.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "collectives/setup.h"
 #include "collectives/source.h"
 #include "collectives/wait.h"
 
@@ -25,17 +24,12 @@
 #define RETRY_INTERVAL_MAX (1U << 20)
 
 #define TABLE_SIZE 256U
-/* Blocks of a heap begin at pages. */
-#define HEAP_PAGE 4096U
-/* Staging buffers of this process at most, because programs may make communicators by the thousand. */
-#define STAGINGS_MAX 16
 
 /* Never held while an MPI function is called. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 /* Under the mutex. */
 static struct communicator *table[TABLE_SIZE];
 static struct communicator *retired;
-static int stagings;
 static int keyval;
 static atomic_bool has_keyval;
 /* Incremented when a communicator is removed from the table: all threads look up again. */
@@ -54,63 +48,6 @@ bool communicator_peer_is_gone(struct communicator *communicator, int rank)
 void communicator_wait_elsewhere(bool waits)
 {
 	source_region()->wait_elsewhere(waits);
-}
-
-/* ---- what the members tell each other ---- */
-
-struct description {
-	uint64_t version; /* of this exchange and of struct block; 0: no region */
-	uint64_t id[2];
-	uint64_t number;
-	uint64_t block; /* offset in the heap of the member's section */
-	uint32_t slot;
-	uint32_t epoch;
-};
-#define EXCHANGE_VERSION UINT64_C(1)
-
-/* Does a block of this length at an offset in a heap, as a peer says it, lie in the heap, at a page? */
-static bool lies_in_heap(uint64_t offset, uint64_t bytes)
-{
-	uint64_t whole = source_region()->heap_bytes;
-
-	return offset % HEAP_PAGE == 0 && offset <= whole && bytes <= whole - offset;
-}
-
-static bool is_valid(const struct description *theirs, const struct description *mine)
-{
-	return theirs->version == EXCHANGE_VERSION && theirs->id[0] == mine->id[0] &&
-	       theirs->id[1] == mine->id[1] && theirs->slot < source_region()->members &&
-	       lies_in_heap(theirs->block, BLOCK_BYTES);
-}
-
-static void reset(struct block *block, uint64_t number)
-{
-	/* In this order: a member of a former communicator reads `done`, and then `number`. */
-	shared_release_u64(&block->number, number);
-	shared_release_u64(&block->done, 0);
-	shared_release_u64(&block->closed, 0);
-	shared_release_u64(&block->agreed, 0);
-	for (unsigned int i = 0; i < CELLS; i++) {
-		shared_store_u64(&block->cells[i].control, 0);
-		shared_store_u64(&block->cells[i].kind, 0);
-	}
-	shared_fence_full();
-}
-
-/* The other members are not told, and would wait for this one for ever. */
-static _Noreturn void no_memory(int size)
-{
-	(void)fprintf(
-		stderr,
-		"vicinal: error: no memory is left for a communicator of %d ranks: the job cannot go on\n",
-		size);
-	abort();
-}
-
-static int allgather(const void *from, void *to, int bytes, handle comm)
-{
-	return MPI_CALL(Allgather, const void *, int, handle, void *, int, handle,
-			handle)(from, bytes, mpi.byte, to, bytes, mpi.byte, comm);
 }
 
 /* Has every member completed all steps? Its block may belong to another communicator by now. */
@@ -134,19 +71,6 @@ static bool all_agreed(const struct communicator *communicator)
 	return true;
 }
 
-/* Under the mutex. */
-static void release_memory(struct communicator *communicator)
-{
-	if (communicator->staging != NULL) {
-		(void)source_region()->release((void *)communicator->staging);
-		stagings--;
-	}
-	if (communicator->block != NULL)
-		(void)source_region()->release(communicator->block);
-	communicator->staging = NULL;
-	communicator->block = NULL;
-}
-
 static bool all_complete(const struct communicator *communicator)
 {
 	for (int rank = 0; rank < communicator->size; rank++)
@@ -167,7 +91,7 @@ static void reap_retired(void)
 			continue;
 		}
 		*link = communicator->next;
-		release_memory(communicator);
+		setup_release(communicator);
 		free(communicator);
 	}
 }
@@ -183,7 +107,7 @@ static void reap_closed(void)
 		     communicator = communicator->next)
 			if (communicator->state == COMMUNICATOR_CLOSED && communicator->block != NULL &&
 			    all_complete(communicator) && all_agreed(communicator))
-				release_memory(communicator);
+				setup_release(communicator);
 }
 
 /* Can this process execute a barrier in all its threads, as store_closed() must? Some sandboxes forbid it. */
@@ -196,63 +120,20 @@ static bool can_leave(void)
 	return can == 1;
 }
 
-/*
- * Sets a communicator up by two exchanges of messages. The second one makes sure that all members decide the
- * same.
- */
-static void set_up(struct communicator *communicator, handle comm)
+/* Gives a communicator a block, if all members can have one: else its collectives are the MPI library's. */
+static void set_up(struct communicator *communicator)
 {
-	const struct region_source *source = source_region();
-	size_t size = (size_t)communicator->size;
-	struct description *all = calloc(size, sizeof(*all));
-	unsigned char *agreed = calloc(size, 1);
-	struct description mine = {.version = 0};
 	struct block *block = NULL;
 
 	(void)pthread_mutex_lock(&mutex);
 	reap_retired();
 	reap_closed();
 	/* A closed communicator keeps its old block until no member reads it. */
-	if (!source_is_leaving() && communicator->block == NULL && can_leave() && all != NULL &&
-	    agreed != NULL)
+	if (!source_is_leaving() && communicator->block == NULL && can_leave())
 		block = source_allocate(BLOCK_BYTES);
-	if (block != NULL) {
-		mine = (struct description){
-			.version = EXCHANGE_VERSION,
-			.id = {source->id[0], source->id[1]},
-			.block = (uint64_t)((unsigned char *)block - source_heap(source->slot)),
-			.slot = source->slot,
-			.epoch = source->epoch,
-		};
-		(void)!getrandom(&mine.number, sizeof(mine.number), 0);
-		mine.number |= 1;
-	}
 	(void)pthread_mutex_unlock(&mutex);
 	communicator->state = COMMUNICATOR_PASSED;
-	if (all == NULL || agreed == NULL)
-		no_memory(communicator->size);
-	if (block != NULL)
-		reset(block, 0);
-	bool valid = allgather(&mine, all, sizeof(mine), comm) == MPI_OK && block != NULL;
-	for (size_t rank = 0; rank < size && valid; rank++)
-		valid = is_valid(&all[rank], &mine);
-	if (valid) {
-		communicator->number = all[0].number;
-		reset(block, communicator->number);
-	}
-	unsigned char answer = valid ? 1 : 0;
-	valid = allgather(&answer, agreed, 1, comm) == MPI_OK && valid;
-	for (size_t rank = 0; rank < size && valid; rank++)
-		valid = agreed[rank] == 1;
-	for (size_t rank = 0; rank < size && valid; rank++) {
-		struct communicator_peer *peer = &communicator->peers[rank];
-		peer->block =
-			(const struct block *)(const void *)(source_heap(all[rank].slot) + all[rank].block);
-		peer->slot = all[rank].slot;
-		peer->epoch = all[rank].epoch;
-	}
-	free(all);
-	free(agreed);
+	bool valid = setup_exchange(communicator, block);
 	(void)pthread_mutex_lock(&mutex);
 	if (valid) {
 		communicator->block = block;
@@ -456,7 +337,7 @@ static struct communicator *add(handle comm)
 	struct communicator *communicator =
 		calloc(1, sizeof(*communicator) + (size_t)size * sizeof(communicator->peers[0]));
 	if (communicator == NULL)
-		no_memory(size);
+		setup_no_memory(size);
 	communicator->handle = comm;
 	communicator->rank = rank;
 	communicator->size = size;
@@ -498,7 +379,7 @@ static struct communicator *consider(struct communicator *communicator, bool red
 	if (communicator->state == COMMUNICATOR_PASSED ||
 	    (begun < communicator->retry_at && (closed || !reduces)))
 		return NULL;
-	set_up(communicator, communicator->handle);
+	set_up(communicator);
 	if (communicator->state == COMMUNICATOR_REGION)
 		return communicator;
 	if (closed) {
@@ -584,94 +465,10 @@ void communicators_finish(void)
 		for (struct communicator *communicator = table[i]; communicator != NULL;
 		     communicator = communicator->next) {
 			communicator->state = COMMUNICATOR_PASSED;
-			release_memory(communicator);
+			setup_release(communicator);
 		}
 	reap_retired();
 	(void)pthread_mutex_unlock(&mutex);
 	(void)atomic_fetch_add(&removals, 1);
 	atomic_store(&has_keyval, false);
-}
-
-/* ---- staging buffers ---- */
-
-enum { COLLECTIVE_STAGE = 255 };
-
-/* What a member says of its staging buffer. */
-struct staging_offer {
-	uint64_t offset; /* in the heap of its section */
-	uint64_t piece;  /* bytes of a piece; 0: it has none */
-};
-
-/* The longest pieces for which the heap has room. */
-static shared_bytes *allocate_staging(uint32_t *piece)
-{
-	static const uint32_t pieces[] = {STAGING_PIECE, STAGING_PIECE / 4, STAGING_PIECE_MIN};
-	shared_bytes *staging = NULL;
-
-	(void)pthread_mutex_lock(&mutex);
-	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]) && staging == NULL; i++)
-		if (stagings < STAGINGS_MAX) {
-			*piece = pieces[i];
-			staging = source_allocate((size_t)CELLS * pieces[i]);
-		}
-	stagings += staging != NULL ? 1 : 0;
-	(void)pthread_mutex_unlock(&mutex);
-	return staging;
-}
-
-static bool is_staging_valid(const struct staging_offer *offer)
-{
-	return offer->piece >= STAGING_PIECE_MIN && offer->piece <= STAGING_PIECE && offer->piece % 64 == 0 &&
-	       lies_in_heap(offer->offset, CELLS * offer->piece);
-}
-
-bool communicator_stage(struct communicator *communicator)
-{
-	struct staging_offer offer = {.piece = 0};
-	bool everywhere = true;
-	uint64_t kind = step_kind(COLLECTIVE_STAGE, 0, sizeof(offer));
-	uint32_t piece = 0;
-	shared_bytes *staging = allocate_staging(&piece);
-
-	if (staging != NULL) {
-		offer.offset = (uint64_t)((unsigned char *)staging - source_heap(source_region()->slot));
-		offer.piece = piece;
-	}
-	communicator->staging = staging;
-	communicator->piece = STAGING_PIECE;
-	uint64_t step = step_begin(communicator);
-	if (step == 0)
-		return false;
-	shared_copy_out(step_data(communicator, step, false), &offer, sizeof(offer));
-	step_publish(communicator, step, kind, sizeof(offer));
-	for (int rank = 0; rank < communicator->size; rank++) {
-		const shared_bytes *data = step_read(communicator, rank, step, kind, false);
-		if (data == NULL)
-			return false;
-		shared_copy_in(&offer, data, sizeof(offer));
-		if (offer.piece == 0) {
-			everywhere = false;
-		} else if (!is_staging_valid(&offer)) {
-			communicator_break(communicator, rank, "names memory outside its heap");
-			return false;
-		} else {
-			communicator->peers[rank].staging =
-				(const shared_bytes *)(source_heap(communicator->peers[rank].slot) +
-						       offer.offset);
-			if (offer.piece < communicator->piece)
-				communicator->piece = (uint32_t)offer.piece;
-		}
-	}
-	step_end(communicator, step, true);
-	if (!everywhere) {
-		communicator->no_staging = true;
-		communicator->staging = NULL;
-		(void)pthread_mutex_lock(&mutex);
-		if (staging != NULL) {
-			(void)source_region()->release((void *)staging);
-			stagings--;
-		}
-		(void)pthread_mutex_unlock(&mutex);
-	}
-	return true;
 }
