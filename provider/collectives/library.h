@@ -187,12 +187,33 @@ struct basic_type {
 	bool bits_only; /* MPI_BYTE: the standard has only bitwise operations for it */
 };
 
-/* For any handle. size is 0 for derived types, pairs, and unknown handles. */
-struct basic_type mpi_basic_type(handle type);
+/* The last predefined datatype that this thread looked up. */
+struct last_type {
+	handle type;
+	struct basic_type basic;
+};
+extern __thread __attribute__((tls_model("initial-exec"))) struct last_type mpi_last_type;
+
+/* The rest of mpi_basic_type(). */
+struct basic_type mpi_find_type(handle type);
+
+/*
+ * For any handle. size is 0 for derived types, pairs, and unknown handles. Programs repeat a datatype, and
+ * the table has up to ten probes for a handle of Open MPI, which is an address.
+ */
+static inline struct basic_type mpi_basic_type(handle type)
+{
+	const struct last_type *last = &mpi_last_type;
+
+	return __builtin_expect(last->type == type, 1) ? last->basic : mpi_find_type(type);
+}
 
 enum operator mpi_operator(handle op);
 
 /* NULL if the pair has no reduction here: then MPI_Reduce_local() does it. */
 reduction *find_reduction(struct basic_type type, enum operator op);
+/* The same of reductions.c, for any processor and for one with AVX2. */
+reduction *reduction_plain(struct basic_type type, enum operator op);
+reduction *reduction_avx2(struct basic_type type, enum operator op);
 
 #endif

@@ -100,11 +100,16 @@ static uint32_t place_of(handle type)
 	return handle_hash(type) % TABLE_SIZE;
 }
 
-struct basic_type mpi_basic_type(handle type)
+/* No datatype has the handle 0. */
+__thread __attribute__((tls_model("initial-exec"))) struct last_type mpi_last_type;
+
+struct basic_type mpi_find_type(handle type)
 {
 	for (uint32_t i = place_of(type); table[i].basic.size != 0; i = (i + 1) % TABLE_SIZE)
-		if (table[i].type == type)
+		if (table[i].type == type) {
+			mpi_last_type = (struct last_type){type, table[i].basic};
 			return table[i].basic;
+		}
 	return (struct basic_type){0, NUMBER_NONE, false};
 }
 
