@@ -4,8 +4,17 @@
  *
  * An operand may lie in the region, where a peer may change it meanwhile. That can only change the result's
  * value: no address, count or branch target depends on an element.
+ *
+ * Compiled twice on x86-64: the second time for processors with AVX2, which add twice as fast in the first
+ * cache. Each element is computed alike in both.
  */
 #include "collectives/library.h"
+
+#if defined(REDUCTIONS_AVX2)
+#define REDUCTION_OF reduction_avx2
+#else
+#define REDUCTION_OF reduction_plain
+#endif
 
 /* MPI does not define which of two zeros is greater, nor the result for a NaN. */
 #define MAX_OF(a, b) ((a) > (b) ? (a) : (b))
@@ -90,7 +99,7 @@ static reduction *const reductions[NUMBER_COUNT][OPERATOR_COUNT] = {
 	[NUMBER_F64] = FLOATING_ROW(f64),
 };
 
-reduction *find_reduction(struct basic_type type, enum operator op)
+reduction *REDUCTION_OF(struct basic_type type, enum operator op)
 {
 	bool bitwise = op == OPERATOR_BAND || op == OPERATOR_BOR || op == OPERATOR_BXOR;
 

@@ -212,3 +212,12 @@ enum operator mpi_operator(handle op)
 			return (enum operator)i;
 	return OPERATOR_NONE;
 }
+
+reduction *find_reduction(struct basic_type type, enum operator op)
+{
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2"))
+		return reduction_avx2(type, op);
+#endif
+	return reduction_plain(type, op);
+}
