@@ -6,6 +6,8 @@
  *   windows sound SEED WINDOWS COUNT   the same without what Open MPI itself does wrong
  *   windows sums COUNT                 accumulates of all ranks on the same elements
  *   windows threads COUNT THREADS      the same by several threads of each rank
+ *   windows mixed COUNT                long accumulates and single elements, on the same elements
+ *   windows mixed-threads COUNT THREADS
  *   windows locks COUNT                locks of the program's own, and MPI's
  *   windows order COUNT                the order of stores in epochs of each kind
  *   windows large COUNT                puts and gets of 3 MiB
@@ -21,12 +23,14 @@
  */
 #include <mpi.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "concurrent.h"
+#include "mixed.h"
 #include "shared.h"
 #include "steps.h"
 
@@ -39,7 +43,8 @@ int main(int count, char **arguments)
 {
 	const char *what = count > 1 ? arguments[1] : "";
 	int first = number(arguments, count, 2);
-	int threads = strcmp(what, "threads") == 0 ? number(arguments, count, 3) : 1;
+	bool several = strcmp(what, "threads") == 0 || strcmp(what, "mixed-threads") == 0;
+	int threads = several ? number(arguments, count, 3) : 1;
 	int provided;
 	int rank;
 
@@ -54,6 +59,8 @@ int main(int count, char **arguments)
 			  strcmp(what, "sound") == 0);
 	else if (strcmp(what, "sums") == 0 || strcmp(what, "threads") == 0)
 		concurrent_sums(first, threads);
+	else if (strcmp(what, "mixed") == 0 || strcmp(what, "mixed-threads") == 0)
+		mixed_sums(first, threads);
 	else if (strcmp(what, "locks") == 0)
 		concurrent_locks(first);
 	else if (strcmp(what, "order") == 0)

@@ -28,6 +28,7 @@ STEPS = {"mpich": "steps", "openmpi": "sound"}
 """Open MPI 5.0.11 itself computes some accumulates wrong that are passed on to it."""
 CONCURRENT = (
     *(("sums", 300), ("threads", 60, 3), ("locks", 100), ("order", 30), ("large", 3)),
+    *(("mixed", 30), ("mixed-threads", 12, 3)),
     ("churn", 120),
 )
 COMMON_JOBS = (("mpich", 2), ("openmpi", 3))
