@@ -294,6 +294,11 @@ enum outcome update_apply(const struct update *update, unsigned char *target, co
 	size_t head = size == 8 ? 0 : (size_t)(-(uintptr_t)target % 8);
 	bool begun = false;
 
+	/* The short path. */
+	if (count == 1 && update->kind != UPDATE_REDUCE) {
+		simple_row(update->kind, target, size, operand, before, 1);
+		return OUTCOME_DONE;
+	}
 	if (size == 8 || count == 1 || head + 8 > bytes)
 		return apply(update, target, size, operand, before, count);
 	size_t middle = (bytes - head) / 8 * 8;
