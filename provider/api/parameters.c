@@ -43,8 +43,9 @@ void parameters_define(void)
 {
 	(void)fi_param_define(
 		&provider, "region", FI_PARAM_STRING,
-		"Region to use: file:/PATH, pci:ADDRESS or dax:/PATH; or up to 4 of them, separated by "
-		"commas. VICINAL_REGION takes precedence. (default: the first region found: an ivshmem "
+		"Region to use: file:/PATH, socket:/PATH, pci:ADDRESS or dax:/PATH; or up to 4 of them, "
+		"separated by commas. VICINAL_REGION takes precedence. (default: the first region found: an "
+		"ivshmem "
 		"device, /dev/dax*, /run/vicinal/region, /dev/shm/vicinal-region)");
 	(void)fi_param_define(&provider, "peer_timeout", FI_PARAM_STRING,
 			      "Seconds without a heartbeat after which a peer in another guest counts as "
@@ -156,7 +157,7 @@ static int add_region(const char *name, size_t length, struct region_error *erro
 	if (length == 0)
 		return region_fail(error, -EINVAL,
 				   "VICINAL_REGION has an empty entry in its list: write file:/PATH, "
-				   "pci:ADDRESS or dax:/PATH, separated by single commas");
+				   "socket:/PATH, pci:ADDRESS or dax:/PATH, separated by single commas");
 	if (region_count == ATTACHMENTS_MAX)
 		return region_fail(error, -E2BIG, "VICINAL_REGION names more than %u regions: leave some out",
 				   ATTACHMENTS_MAX);

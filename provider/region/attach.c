@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* attach.c - opens and maps the region that a name stands for. */
+#include "region/broker.h"
 #include "region/dax.h"
 #include "region/doorbell.h"
 #include "region/fork.h"
@@ -90,6 +91,9 @@ static int check_backing(const struct region *region, const struct stat *status,
 	return 0;
 }
 
+/* How long a broker may take to answer a process that starts. */
+#define BROKER_MILLISECONDS 10000U
+
 static int split_name(const char *name, struct region *region, struct region_error *error)
 {
 	int written = 0;
@@ -97,6 +101,10 @@ static int split_name(const char *name, struct region *region, struct region_err
 	if (strncmp(name, "file:", 5) == 0 && name[5] == '/') {
 		region->kind = REGION_FILE;
 		written = snprintf(region->path, sizeof(region->path), "%s", name + 5);
+	} else if (strncmp(name, "socket:", 7) == 0 && name[7] == '/') {
+		region->kind = REGION_FILE; /* members share a kernel, which locks memory as any file */
+		region->brokered = true;
+		written = snprintf(region->path, sizeof(region->path), "%s", name + 7);
 	} else if (strncmp(name, "pci:", 4) == 0 && name[4] != '\0' && strchr(name, '/') == NULL) {
 		region->kind = REGION_PCI;
 		written = snprintf(region->path, sizeof(region->path), PCI_DEVICES "/%s/resource2", name + 4);
@@ -105,8 +113,9 @@ static int split_name(const char *name, struct region *region, struct region_err
 		written = snprintf(region->path, sizeof(region->path), "%s", name + 4);
 	} else {
 		return region_fail(error, -EINVAL,
-				   "VICINAL_REGION=%s is not understood: write file:/PATH, pci:ADDRESS "
-				   "(such as pci:0000:00:04.0) or dax:/PATH (such as dax:/dev/dax0.0)",
+				   "VICINAL_REGION=%s is not understood: write file:/PATH, socket:/PATH, "
+				   "pci:ADDRESS (such as pci:0000:00:04.0) or dax:/PATH (such as "
+				   "dax:/dev/dax0.0)",
 				   name);
 	}
 	if (written < 0 || (size_t)written >= sizeof(region->path))
@@ -122,7 +131,7 @@ static int find_extent(struct region *region, const struct stat *status, struct 
 	if (region->kind == REGION_DAX)
 		return dax_length(status, region->path, &region->bytes, error);
 	region->bytes = (size_t)status->st_size;
-	if (region->kind == REGION_FILE) {
+	if (region->kind == REGION_FILE && !region->brokered) {
 		int result = check_file(status, region->path, error);
 		if (result != 0)
 			return result;
@@ -132,10 +141,13 @@ static int find_extent(struct region *region, const struct stat *status, struct 
 	return 0;
 }
 
-static int map_region(struct region *region, struct region_error *error)
+static int open_region(struct region *region, uint32_t milliseconds, struct stat *status,
+		       struct region_error *error)
 {
-	struct stat status;
-
+	if (region->brokered) {
+		int result = broker_fetch(region->path, BROKER_JOIN, milliseconds, &region->fd, error);
+		return result != 0 ? result : broker_check(region->fd, region->path, status, error);
+	}
 	/*
 	 * O_NOFOLLOW: another process must not replace the name by a link to another file of this
 	 * user.
@@ -144,10 +156,19 @@ static int map_region(struct region *region, struct region_error *error)
 	region->fd = open(region->path, O_RDWR | O_CLOEXEC | link);
 	if (region->fd < 0)
 		return open_error(region->path, region->kind, errno, error);
-	if (fstat(region->fd, &status) != 0)
+	if (fstat(region->fd, status) != 0)
 		return region_fail(error, -errno, "region %s: %s: create it again", region->path,
 				   strerror(errno));
-	int result = find_extent(region, &status, error);
+	return 0;
+}
+
+static int map_region(struct region *region, uint32_t milliseconds, struct region_error *error)
+{
+	struct stat status;
+
+	int result = open_region(region, milliseconds, &status, error);
+	if (result == 0)
+		result = find_extent(region, &status, error);
 	if (result != 0)
 		return result;
 	if (region->bytes < sizeof(struct region_header))
@@ -207,6 +228,12 @@ static int make_private(struct region *region, struct region_error *error)
 
 int region_attach(const char *name, struct region **region, struct region_error *error)
 {
+	return region_attach_within(name, BROKER_MILLISECONDS, region, error);
+}
+
+int region_attach_within(const char *name, uint32_t milliseconds, struct region **region,
+			 struct region_error *error)
+{
 	struct region *attached = calloc(1, sizeof(*attached));
 
 	if (attached == NULL)
@@ -219,7 +246,7 @@ int region_attach(const char *name, struct region **region, struct region_error 
 	} else {
 		result = split_name(name, attached, error);
 		if (result == 0)
-			result = map_region(attached, error);
+			result = map_region(attached, milliseconds, error);
 	}
 	if (result != 0) {
 		region_detach(attached);

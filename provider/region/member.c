@@ -2,6 +2,7 @@
 /* member.c - joins and leaves a region. */
 #include "region/member.h"
 
+#include "region/broker.h"
 #include "region/doorbell.h"
 #include "region/fork.h"
 #include "region/leave.h"
@@ -86,6 +87,20 @@ bool member_confirm(const struct region *region, uint32_t slot, uint32_t epoch, 
 	       epoch_now == epoch && nonce_now == nonce;
 }
 
+/* How long a broker may take to answer once more. */
+#define BROKER_MILLISECONDS 2000U
+
+/* Open the region's file again by its name, or ask its broker again. */
+static int reopen(const struct region *region, int *fd)
+{
+	struct region_error error;
+
+	if (region->brokered)
+		return broker_fetch(region->path, BROKER_MANAGE, BROKER_MILLISECONDS, fd, &error);
+	*fd = open(region->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	return *fd >= 0 ? 0 : -errno;
+}
+
 /*
  * Open another descriptor of the region's file. OFD locks belong to an open file description, so
  * each member of a process needs a separate one.
@@ -98,10 +113,11 @@ static int open_lock_file(const struct region *region)
 
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", region->fd);
 	int fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0) /* no /proc in this container */
-		fd = open(region->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return -errno;
+	if (fd < 0) { /* no /proc in this container */
+		int result = reopen(region, &fd);
+		if (result != 0)
+			return result;
+	}
 	if (fstat(fd, &ours) != 0 || fstat(region->fd, &theirs) != 0 || ours.st_ino != theirs.st_ino ||
 	    ours.st_dev != theirs.st_dev) {
 		(void)close(fd);

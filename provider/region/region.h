@@ -18,7 +18,8 @@ struct region_error {
 
 /* What this process maps. Other members may map the same region in another way. */
 enum region_kind {
-	REGION_FILE, /* a file on tmpfs or hugetlbfs: members share a kernel and its locks */
+	REGION_FILE, /* a file on tmpfs or hugetlbfs, or the memory of a broker: members share a kernel
+			and its locks */
 	REGION_PCI,  /* an ivshmem BAR: members are in different guests */
 	REGION_DAX,  /* /dev/dax: members are in different guests, or on hosts that share memory (CXL) */
 };
@@ -40,6 +41,7 @@ struct region {
 	uint32_t members;
 	bool sparse_heaps;
 	enum region_kind kind;
+	bool brokered; /* `path` is the socket of a broker, which handed out the memory: see broker.h */
 	int fd;
 	atomic_uint holds;         /* calls of region_detach() to come before the call that unmaps */
 	struct doorbell *doorbell; /* NULL: no member here receives interrupts; see doorbell.h */
@@ -51,8 +53,8 @@ struct region {
 	atomic_bool cut;       /* the file was truncated, and private zeros have replaced it: see guard.h */
 	/* Called with one line for the user when a call takes long. May be NULL. */
 	void (*notice)(const char *text);
-	char name[PATH_MAX]; /* as given: file:PATH, pci:ADDRESS or dax:PATH */
-	char path[PATH_MAX]; /* what was opened */
+	char name[PATH_MAX]; /* as given: file:PATH, socket:PATH, pci:ADDRESS or dax:PATH */
+	char path[PATH_MAX]; /* what was opened, or the broker's socket */
 };
 
 /*
@@ -64,11 +66,14 @@ struct region {
 #define REGION_PRIVATE_SECTION (1024U * 1024U)
 
 /*
- * Map the region called `name` (file:PATH, pci:ADDRESS, dax:PATH or REGION_PRIVATE) and check its
- * header. Writes nothing to it. Returns 0 and a region for region_detach(), or a negative errno and
+ * Map the region called `name` (file:PATH, socket:PATH, pci:ADDRESS, dax:PATH or REGION_PRIVATE) and
+ * check its header. Writes nothing to it. Returns 0 and a region for region_detach(), or a negative errno and
  * a text in `error`; -ENODATA if the memory holds something else or nothing.
  */
 int region_attach(const char *name, struct region **region, struct region_error *error);
+/* The same, but a broker must answer within `milliseconds`. No other kind of region waits. */
+int region_attach_within(const char *name, uint32_t milliseconds, struct region **region,
+			 struct region_error *error);
 void region_detach(struct region *region);
 /* Keep the mapping until one more call of region_detach(). */
 void region_hold(struct region *region);

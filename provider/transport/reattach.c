@@ -9,6 +9,8 @@
 
 /* The interval of the search, which opens a file or device, and may list devices. */
 #define SEARCH_NANOSECONDS UINT64_C(1000000000)
+/* How long one search waits for a region's broker, while this process makes no other progress. */
+#define BROKER_MILLISECONDS 100U
 /*
  * A device that was just plugged in may not be accessible yet. After this many failed searches, the
  * user is told.
@@ -146,7 +148,9 @@ static int find_region(const struct region *before, struct region **region, stru
 	char name[PATH_MAX];
 	int result = before->discovered ? region_discover(name, error) : 0;
 
-	return result != 0 ? result : region_attach(before->discovered ? name : before->name, region, error);
+	return result != 0 ? result
+			   : region_attach_within(before->discovered ? name : before->name,
+						  BROKER_MILLISECONDS, region, error);
 }
 
 static bool is_fast(const struct member *member, struct region_error *error)

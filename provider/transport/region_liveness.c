@@ -60,7 +60,9 @@ static bool check_ourselves(struct attachment *attachment)
 	if (attachment->evicted || member_is_joined(attachment->member))
 		return true;
 	if (atomic_load_explicit(&attachment->region->cut, memory_order_relaxed))
-		transport_continue_alone(attachment, attachment->region->kind == REGION_FILE
+		transport_continue_alone(attachment, attachment->region->brokered
+							     ? "no memory was left for a page of the region"
+						     : attachment->region->kind == REGION_FILE
 							     ? "the region's file was truncated"
 							     : "the region's device was unplugged");
 	else if (guard_is_gone(attachment->region))
