@@ -29,6 +29,7 @@ NATIVE = (
     "vicinal-doorbell-agent",
     "vicinal-guest-reseed",
     "vicinal-guest-task",
+    "vicinal-region-broker",
 )
 """The products of provider/meson.build. The plugin of Slurm fits only one release of Slurm."""
 
