@@ -68,7 +68,8 @@ def run(
     region: Annotated[
         str | None,
         typer.Option(
-            metavar="file:PATH", help="Use this region instead of creating one for the job."
+            metavar="file:PATH|socket:PATH",
+            help="Use this region instead of creating one for the job.",
         ),
     ] = None,
     heap: Annotated[
@@ -174,7 +175,10 @@ def run(
             f"the path {path.value} takes no region", "leave out --region, or use --path region"
         )
     heap_bytes = parse_heap(heap) if heap is not None else None
-    shared = [] if region is None else [(usable_region(region_path(region), ranks), region_name())]
+    shared: list[tuple[Path, str]] = []
+    if region is not None:
+        usable_region(region_path(region), ranks)
+        shared = [(Path(region.partition(":")[2]), region_name())]
     if region is not None and heap is not None:
         check_heap(region_path(region), heap_bytes)
     job = Job(
@@ -182,7 +186,7 @@ def run(
         ranks=ranks,
         mpi=chosen_mpi(mpi, mpi_prefix),
         path=path,
-        region=f"file:{EXCHANGE}/{shared[0][1]}" if shared else None,
+        region=f"{(region or '').partition(':')[0]}:{EXCHANGE}/{shared[0][1]}" if shared else None,
         heap=heap is not None,
         heap_bytes=heap_bytes or DEFAULT_HEAP_BYTES,
         progress=progress,

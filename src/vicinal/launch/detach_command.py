@@ -15,7 +15,8 @@ RunningRegion = Annotated[
     typer.Argument(
         metavar="PATH",
         parser=region_file,
-        help="The region's file; by default all regions of the newest job of `vicinal run`.",
+        help="The region: a file as PATH, or socket:PATH; by default all regions of the newest job "
+        "of `vicinal run`.",
         show_default=False,
     ),
 ]

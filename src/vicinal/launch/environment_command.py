@@ -31,7 +31,7 @@ def env(
     region: Annotated[
         str | None,
         typer.Option(
-            metavar="file:PATH|pci:ADDRESS|dax:PATH",
+            metavar="file:PATH|socket:PATH|pci:ADDRESS|dax:PATH",
             help="The region to use. By default the provider searches: an ivshmem device, "
             "then /dev/dax*, /run/vicinal/region, /dev/shm/vicinal-region.",
         ),

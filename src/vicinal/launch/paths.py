@@ -15,17 +15,24 @@ from vicinal.launch import host_files
 from vicinal.launch.running import REGION_PREFIX
 from vicinal.mpi.traffic import JobTraffic, job_traffic, merge_traffic
 from vicinal.region import inspect
+from vicinal.region.opening import PREFIX, is_socket
 from vicinal.region.states import SlotState
 
 
 def running_regions() -> Iterator[list[Path]]:
-    """The regions of each running job of this user: on ephemeral clusters, and over hosts."""
+    """The regions of each running job of this user: on ephemeral clusters, and over hosts.
+
+    Each is a file's path, or the name of a broker's region.
+    """
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             words = process.cmdline()
             if HEAD_MODULE in words and EPHEMERAL in words and process.uids().real == os.getuid():
                 exchange = Path(f"/proc/{process.pid}/root{EXCHANGE}")
-                yield list(exchange.glob(f"{REGION_PREFIX}*"))
+                yield [
+                    Path(f"{PREFIX}{each}") if is_socket(str(each)) else each
+                    for each in exchange.glob(f"{REGION_PREFIX}*")
+                ]
     for region in host_files.regions():
         yield [region]
 

@@ -31,7 +31,8 @@ def paths(
     region: Annotated[
         str | None,
         typer.Option(
-            metavar="file:PATH", help="The region; by default the regions of the newest job."
+            metavar="file:PATH|socket:PATH",
+            help="The region; by default the regions of the newest job.",
         ),
     ] = None,
     watch: Annotated[

@@ -260,11 +260,15 @@ class RunningJob(StartedJob):
 
     @property
     def _region_files(self) -> list[Path]:
-        """The regions' files by this process's paths."""
+        """The regions' files by this process's paths, and the names of regions of brokers."""
         if self._made:
             return list(self._made)
         names = [name.partition(":") for name in (self.job.region or "").split(",")]
-        return [self._cluster.seen_from_host(path) for kind, _, path in names if kind == "file"]
+        return [
+            Path(f"{'socket:' * (kind == 'socket')}{self._cluster.seen_from_host(path)}")
+            for kind, _, path in names
+            if kind in ("file", "socket")
+        ]
 
     def _remove_files(self) -> None:
         made, self._made = self._made, []

@@ -80,7 +80,7 @@ NO_LOCAL_NOTE = (
 REGIONS_MAX = 4
 """Greatest number of regions that a rank can use at the same time."""
 
-_REGION_FORMS = "write file:PATH, pci:0000:00:04.0 or dax:/dev/dax0.0"
+_REGION_FORMS = "write file:PATH, socket:PATH, pci:0000:00:04.0 or dax:/dev/dax0.0"
 
 
 def no_local_notes(given: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
@@ -156,7 +156,7 @@ def check_region_name(region: str) -> str:
     Raises VicinalError for another form, and for a relative path.
     """
     kind, _, location = region.partition(":")
-    if kind not in ("file", "pci", "dax") or not location:
+    if kind not in ("file", "socket", "pci", "dax") or not location:
         raise VicinalError(f"{region!r} does not name a region", _REGION_FORMS)
     if kind != "pci" and not location.startswith("/"):
         raise VicinalError(

@@ -13,8 +13,11 @@ _LEAST_HEAP = 1 << 20
 
 
 def region_path(region: str) -> Path:
-    """Return the file behind a region's name. Raises VicinalError for a guest's device."""
+    """Return the file behind a region's name, or the name of a broker's region, socket:PATH, as a
+    path. Raises VicinalError for a guest's device."""
     kind, _, path = check_region_name(region).partition(":")
+    if kind == "socket":
+        return Path(region)
     if kind != "file":
         raise VicinalError(
             f"{region} is a device of a guest", "name the file behind the device: file:PATH"
@@ -29,7 +32,7 @@ def usable_region(path: Path, ranks: int, *, of_cluster: bool = False) -> Path:
     write to the region, or if it has too few free slots.
     """
     state = inspect(path, patience=0)
-    if not os.access(path, os.R_OK | os.W_OK):
+    if not state.brokered and not os.access(path, os.R_OK | os.W_OK):
         raise VicinalError(
             f"this user may not write to the region {path}", "run as the region's owner"
         )

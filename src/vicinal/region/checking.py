@@ -46,6 +46,26 @@ def check(path: str | os.PathLike[str], *, patience: float = 3.0) -> list[Findin
 
 def _file(state: RegionState) -> Iterator[Finding]:
     path = state.path
+    # The memory of a broker is for several users, and its seals were checked when it came.
+    if not state.brokered:
+        yield from _owner(state)
+    if state.reserved_bytes < state.header.first_bytes:
+        yield Finding(
+            f"{path} has only {show_size(state.reserved_bytes)} of "
+            f"{show_size(state.header.first_bytes)} reserved, "
+            "so a member's access may end the member with SIGBUS",
+            "remove the region and create it again with `vicinal region create`, which reserves "
+            "all of it",
+            fault=True,
+        )
+    unwise = None if state.brokered else advice(Path(path), filesystem_type(state.device))
+    if unwise:
+        message, _, remedy = unwise.rpartition(": ")
+        yield Finding(message, remedy, fault=False)
+
+
+def _owner(state: RegionState) -> Iterator[Finding]:
+    path = state.path
     if state.owner != os.geteuid():
         yield Finding(
             f"{path} belongs to {user_name(state.owner)}, and members run as "
@@ -59,19 +79,6 @@ def _file(state: RegionState) -> Iterator[Finding]:
             f"run `chmod 600 {path}` if you trust what other users may have written",
             fault=True,
         )
-    if state.reserved_bytes < state.header.first_bytes:
-        yield Finding(
-            f"{path} has only {show_size(state.reserved_bytes)} of "
-            f"{show_size(state.header.first_bytes)} reserved, "
-            "so a member's access may end the member with SIGBUS",
-            "remove the region and create it again with `vicinal region create`, which reserves "
-            "all of it",
-            fault=True,
-        )
-    unwise = advice(Path(path), filesystem_type(state.device))
-    if unwise:
-        message, _, remedy = unwise.rpartition(": ")
-        yield Finding(message, remedy, fault=False)
 
 
 def _member(member: Member) -> Iterator[Finding]:

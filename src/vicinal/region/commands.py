@@ -13,13 +13,15 @@ from vicinal.base.sizes import parse_size, show_size
 from vicinal.region import checking, creation, geometry, inspection
 from vicinal.region.filesystem import advice, filesystem_type
 from vicinal.region.heap_size import default_heap
+from vicinal.region.opening import socket_of
 
 PATIENCE = 3.0
 """Seconds in which members in other virtual machines must show that they are alive."""
 
 
 def region_file(text: str) -> Path:
-    """Return the file that an argument names, as PATH or in the notation of VICINAL_REGION."""
+    """Return the region that an argument names, as PATH or in the notation of VICINAL_REGION: a
+    file's path, or socket:PATH."""
     if text.startswith(("pci:", "dax:")):
         raise typer.BadParameter(
             f"{text} is a device in a guest; on the host, name the file behind the device"
@@ -27,10 +29,29 @@ def region_file(text: str) -> Path:
     return Path(text.removeprefix("file:"))
 
 
+def _file_only(text: str) -> Path:
+    """Return the file that an argument names. A broker's region has no file."""
+    path = region_file(text)
+    if socket_of(path) is not None:
+        raise typer.BadParameter(
+            f"{text} is a broker's region: start the broker with `vicinal region serve`, and end "
+            "it with SIGTERM"
+        )
+    return path
+
+
 RegionPath = Annotated[
     Path,
     typer.Argument(
-        metavar="PATH", parser=region_file, help="The region's file, as PATH or file:PATH."
+        metavar="PATH",
+        parser=region_file,
+        help="The region: its file as PATH or file:PATH, or socket:PATH of its broker.",
+    ),
+]
+RegionFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PATH", parser=_file_only, help="The region's file, as PATH or file:PATH."
     ),
 ]
 
@@ -46,7 +67,7 @@ def register(app: typer.Typer) -> None:
 
 @commands.command()
 def create(
-    path: RegionPath,
+    path: RegionFile,
     members: Annotated[
         int, typer.Option(help="Member slots; each endpoint of each process takes one.")
     ] = creation.DEFAULT_MEMBERS,
@@ -161,7 +182,7 @@ def check(path: RegionPath) -> None:
 
 @commands.command()
 def remove(
-    path: RegionPath,
+    path: RegionFile,
     force: Annotated[
         bool, typer.Option("--force", help="Remove the region even while living members use it.")
     ] = False,
@@ -174,7 +195,7 @@ def remove(
 def _header_table(state: inspection.RegionState) -> Table:
     header = state.header
     rows = {
-        "region": f"file:{state.path}",
+        "region": state.name,
         "id": header.id,
         "label": header.label or "-",
         "created": header.created.astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
@@ -183,7 +204,8 @@ def _header_table(state: inspection.RegionState) -> Table:
         "heap": _heap_text(header),
         "size": f"{show_size(header.region_bytes)}, {show_size(state.reserved_bytes)} reserved",
         **({"begins at": f"{show_size(state.offset)}, a memory module"} if state.offset else {}),
-        "owner": f"{creation.user_name(state.owner)}, mode {state.mode:04o}",
+        "owner": f"{creation.user_name(state.owner)}, "
+        + ("handed out by a broker" if state.brokered else f"mode {state.mode:04o}"),
     }
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in rows.items():

@@ -16,10 +16,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from vicinal.base.errors import VicinalError, describe_os_error
+from vicinal.base.errors import VicinalError
 from vicinal.region.filesystem import MAP_WHOLE
 from vicinal.region.geometry import VERDICT_BYTES, slot_offset, verdicts_offset
 from vicinal.region.inspection import Connection, Member, RegionState, inspect
+from vicinal.region.opening import open_region
 from vicinal.region.records import SLOT
 from vicinal.region.states import RequestedRoute, Route, SlotState
 
@@ -170,15 +171,7 @@ def _choose(state: RegionState, slots: Collection[int]) -> list[Member]:
 
 
 def _write(path: str | os.PathLike[str] | int, offset: int, words: dict[int, int]) -> None:
-    try:
-        fd = os.open(
-            f"/proc/self/fd/{path}" if isinstance(path, int) else path, os.O_RDWR | os.O_CLOEXEC
-        )
-    except OSError as error:
-        raise VicinalError(
-            f"cannot write region {path}: {describe_os_error(error)}",
-            "run as the region's owner",
-        ) from error
+    fd = open_region(f"/proc/self/fd/{path}" if isinstance(path, int) else path, write=True)
     try:
         _, within = SLOT.fields["requested_route"]
         with mmap.mmap(fd, 0, flags=MAP_WHOLE) as memory, memoryview(memory) as every:

@@ -18,6 +18,7 @@ from vicinal.region import geometry as layout
 from vicinal.region import records
 from vicinal.region.locks import is_locked
 from vicinal.region.module import region_offset
+from vicinal.region.opening import open_region, socket_of
 from vicinal.region.records import Record, Value
 from vicinal.region.states import Liveness, RequestedRoute, Route, SlotState
 
@@ -178,6 +179,13 @@ class RegionState:
     members: tuple[Member, ...]
     connections: tuple[Connection, ...]
     beyond: tuple[Beyond, ...] = ()
+    brokered: bool = False
+    """Whether a broker handed out the region; `path` is its name then, socket:PATH."""
+
+    @property
+    def name(self) -> str:
+        """The value for VICINAL_REGION."""
+        return self.path if self.brokered else f"file:{self.path}"
 
     def member(self, slot: int) -> Member | None:
         """Return the member in a slot; None if the slot has none."""
@@ -225,7 +233,7 @@ class RegionState:
 
 
 def inspect(region: str | os.PathLike[str] | int, *, patience: float = 1.0) -> RegionState:
-    """Read a region, given its path or a descriptor of its file.
+    """Read a region, given its path, its name socket:PATH or a descriptor of its file.
 
     Members in other virtual machines show that they are alive only by a counter; `patience` is the
     time in seconds for which inspect() waits for these counters. Without such members there is no
@@ -234,24 +242,11 @@ def inspect(region: str | os.PathLike[str] | int, *, patience: float = 1.0) -> R
     """
     if isinstance(region, int):
         return _Reader(region, f"/proc/self/fd/{region}").state(patience)
-    path = os.fspath(region)
+    brokered = socket_of(region) is not None
+    name = os.fspath(region) if brokered else str(Path(region).absolute())
+    fd = open_region(region)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError as error:
-        raise VicinalError(
-            f"there is no region {path}", f"create the region with `vicinal region create {path}`"
-        ) from error
-    except PermissionError as error:
-        raise VicinalError(
-            f"cannot read region {path}: {describe_os_error(error)}",
-            "run as the region's owner",
-        ) from error
-    except OSError as error:
-        raise VicinalError(
-            f"cannot open region {path}: {describe_os_error(error)}", "check the path"
-        ) from error
-    try:
-        return _Reader(fd, str(Path(path).absolute())).state(patience)
+        return _Reader(fd, name, brokered=brokered).state(patience)
     finally:
         os.close(fd)
 
@@ -259,9 +254,10 @@ def inspect(region: str | os.PathLike[str] | int, *, patience: float = 1.0) -> R
 class _Reader:
     """An open region file; header() checks its geometry once."""
 
-    def __init__(self, fd: int, path: str) -> None:
+    def __init__(self, fd: int, path: str, *, brokered: bool = False) -> None:
         self.fd = fd
         self.path = path
+        self.brokered = brokered
         self.status = os.fstat(fd)
         if not stat.S_ISREG(self.status.st_mode):
             raise VicinalError(f"{path} is not a regular file", "name a region's file")
@@ -290,6 +286,7 @@ class _Reader:
                 connection for member in members for connection in self._connections(member)
             ),
             beyond=tuple(each for member in members for each in self._beyond(member)),
+            brokered=self.brokered,
         )
 
     def _read(self, kind: Record, offset: int, count: int) -> list[dict[str, Value]]:
