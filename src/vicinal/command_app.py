@@ -30,6 +30,7 @@ PARTS = {
     ),
     "vicinal.launch.environment_command": ("env",),
     "vicinal.region.commands": ("region",),
+    "vicinal.region.serve_command": ("region",),
     "vicinal.launch.detach_command": ("region",),
     "vicinal.labs.bench.guest_commands": ("guests",),
     "vicinal.cluster.vm.image_commands": ("image",),

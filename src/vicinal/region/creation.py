@@ -5,6 +5,7 @@ The module for memory modules (vicinal.region.module) is imported only if one is
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
 import pwd
@@ -19,6 +20,7 @@ from vicinal.base.sizes import show_size
 from vicinal.region import geometry as layout
 from vicinal.region.filesystem import MAP_WHOLE, SPARSE_FILESYSTEMS, filesystem_of, room
 from vicinal.region.locks import is_locked
+from vicinal.region.opening import PREFIX, SEALS
 
 DEFAULT_MEMBERS = 16
 DEFAULT_SECTION_BYTES = 964 * 1024
@@ -38,6 +40,7 @@ class Region:
     """A created region; in a `with` statement, the region is removed at the end."""
 
     path: Path
+    """The file, or the socket of the broker that hands out the region."""
     id: str
     members: int
     section_bytes: int
@@ -46,6 +49,7 @@ class Region:
     region_bytes: int
     sparse_heaps: bool = False
     """Whether members reserve the memory of heaps when they use it."""
+    brokered: bool = False
 
     @property
     def first_bytes(self) -> int:
@@ -56,10 +60,10 @@ class Region:
     @property
     def name(self) -> str:
         """The value for VICINAL_REGION."""
-        return f"file:{self.path}"
+        return f"{PREFIX if self.brokered else 'file:'}{self.path}"
 
     def remove(self) -> None:
-        """Remove the region's file if it still exists; members keep their mappings."""
+        """Remove the region's file or socket if it still exists; members keep their mappings."""
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -135,7 +139,7 @@ def create(
             file, os.urandom(16).hex(), members, section_bytes, heap_bytes, size, sparse
         )
         parts = _parts(region, page, length) if sparse else [(0, length)]
-        _reserve(fd, file, filesystem, length, parts)
+        _reserve(fd, file, file.parent, filesystem, length, parts)
         if for_nvdimm:
             start = _write_info(fd, length)
         _write(fd, region, label, start, length)
@@ -146,6 +150,64 @@ def create(
     finally:
         os.close(fd)
     return region
+
+
+def create_memory(
+    path: Path,
+    *,
+    members: int = DEFAULT_MEMBERS,
+    section_bytes: int = DEFAULT_SECTION_BYTES,
+    heap_bytes: int = 0,
+    label: str = "",
+) -> tuple[int, Region]:
+    """Create a region in memory that no process can truncate, for a broker to hand out.
+
+    `path` is the broker's socket, which is not created. Other arguments are as for create().
+    Returns a descriptor of the memory, and the region. Raises VicinalError if there is no room, or
+    if a size is out of bounds.
+    """
+    section_bytes += heap_bytes
+    size = _checked_size(members, section_bytes, heap_bytes, label)
+    region = Region(
+        path,
+        os.urandom(16).hex(),
+        members,
+        section_bytes,
+        heap_bytes,
+        size,
+        sparse_heaps=heap_bytes > 0,
+        brokered=True,
+    )
+    length = layout.round_up(size, layout.PAGE)
+    try:
+        fd = _new_memory()
+    except OSError as error:
+        raise VicinalError(
+            f"the kernel gives no memory that can be sealed: {describe_os_error(error)}",
+            "use a Linux with memfd_create, or a region's file of one user",
+        ) from error
+    try:
+        # Members of other users open it again by /proc/self/fd. Nobody else has a name for it.
+        os.fchmod(fd, 0o666)
+        parts = _parts(region, layout.PAGE, length)
+        _reserve(fd, None, fd, "tmpfs", length, parts)
+        _write(fd, region, label, 0, length)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd, region
+
+
+def _new_memory() -> int:
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    no_exec = 0x8  # MFD_NOEXEC_SEAL, since Linux 6.3; a system may demand it
+    try:
+        return os.memfd_create("vicinal-region", flags | no_exec)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return os.memfd_create("vicinal-region", flags)
 
 
 def check_creation(
@@ -319,11 +381,19 @@ def _parts(region: Region, page: int, length: int) -> list[tuple[int, int]]:
 
 
 def _reserve(
-    fd: int, file: Path, filesystem: str, length: int, parts: list[tuple[int, int]]
+    fd: int,
+    file: Path | None,
+    place: Path | int,
+    filesystem: str,
+    length: int,
+    parts: list[tuple[int, int]],
 ) -> None:
-    """Give the file its length and allocate `parts` now, so that no access of a member faults."""
+    """Give the file its length and allocate `parts` now, so that no access of a member faults.
+
+    `file` is None for memory without a file; `place` is as for room().
+    """
     taken = sum(part for _, part in parts)
-    free = room(file.parent, filesystem)
+    free = room(place, filesystem)
     missing = taken - os.fstat(fd).st_blocks * 512
     # Check the free space first, because filling a tmpfs or the memory would harm other processes.
     if missing > free:
@@ -338,13 +408,20 @@ def _reserve(
             raise _no_room(file, filesystem, taken, free) from error
         if error.errno == errno.EFBIG:
             raise VicinalError(
-                f"{file} would have {show_size(length)}, more than this process's limit for files",
+                f"{file or 'the region'} would have {show_size(length)}, more than this process's "
+                "limit for files",
                 "raise the limit (ulimit -f), or lower --members, --section-size or --heap",
             ) from error
-        raise _cannot("reserve", file, error) from error
+        raise _cannot("reserve", file or Path("the region's memory"), error) from error
 
 
-def _no_room(file: Path, filesystem: str, length: int, free: int) -> VicinalError:
+def _no_room(file: Path | None, filesystem: str, length: int, free: int) -> VicinalError:
+    if file is None:
+        return VicinalError(
+            f"this host has {show_size(free)} of memory free and the region takes "
+            f"{show_size(length)}",
+            "lower --members, --section-size or --heap, or end other programs",
+        )
     return VicinalError(
         f"{file.parent} ({filesystem}) has {show_size(free)} free "
         f"and the region takes {show_size(length)}",

@@ -69,15 +69,16 @@ def advice(path: Path, filesystem: str) -> str | None:
     )
 
 
-def room(directory: Path, filesystem: str, released: int = 0, memory: int = 0) -> int:
+def room(place: Path | int, filesystem: str, released: int = 0, memory: int = 0) -> int:
     """Return the bytes that a new file can take: the free space, on tmpfs also limited by free
     memory.
 
-    `released` bytes of this filesystem, and `memory` bytes of other memory, count as free.
+    `place` is the file's directory, or an open file there. `released` bytes of this filesystem, and
+    `memory` bytes of other memory, count as free.
     """
-    statistics = os.statvfs(directory)
+    statistics = os.statvfs(place)
     free = statistics.f_bavail * statistics.f_frsize
-    # A tmpfs mounted with size=0 has no limit, and reports 0 blocks.
+    # A tmpfs mounted with size=0 has no limit, and reports 0 blocks, as that of memfds does.
     if filesystem == "tmpfs" and statistics.f_blocks == 0:
         free = _memory("MemTotal")
     if filesystem == "tmpfs":

@@ -26,6 +26,7 @@ def default_heap(
     section_bytes: int,
     *,
     directory: Path | None = None,
+    in_memory: bool = False,
     most: int | None = None,
     for_guests: bool = False,
     for_nvdimm: bool = False,
@@ -34,7 +35,8 @@ def default_heap(
 
     With `directory`, where the file will be, the result respects this process's limits, which the
     job's ranks inherit, and is 0 elsewhere than on tmpfs: huge pages would be reserved for parts of
-    sections that no longer share one. `most` limits the bytes of the whole region.
+    sections that no longer share one. With `in_memory`, for a region without a file, the result
+    respects these limits, too. `most` limits the bytes of the whole region.
     """
     size = layout.region_bytes(members, section_bytes)
     if for_guests or for_nvdimm:
@@ -48,6 +50,8 @@ def default_heap(
         room = HEAPS_BYTES
         if directory is not None:
             room = min(room, _room_at(directory, size))
+        if in_memory:
+            room = min(room, _room_in_limits(size))
     if most is not None:
         room = min(room, most - size)
     # An even number of pages leaves the section an odd number: see geometry.odd_pages().
@@ -61,6 +65,10 @@ def _room_at(directory: Path, size: int) -> int:
             return 0
     except OSError:  # create() says what is wrong with the directory
         return 0
+    return _room_in_limits(size)
+
+
+def _room_in_limits(size: int) -> int:
     room = HEAPS_BYTES
     addresses, length = (
         resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)

@@ -1,0 +1,272 @@
+"""Jobs whose ranks are processes of two users, through the region of a broker."""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from broker_support import OTHER_USERS, Broker, as_user, serving, until
+from command_support import CHECKOUT, made
+from launch_support import (
+    GUARD_SECONDS,
+    LAUNCH_RANKS,
+    MPIS,
+    SCRIBBLE_SECONDS,
+    SEED,
+    compile_for_each_mpi,
+    wait_for,
+)
+
+from vicinal import region
+from vicinal.mpi.environment import mpi_environment, mpi_prefix
+from vicinal.region.opening import Purpose, fetch
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start these processes")
+
+HOSTILE_USER = 54323
+PARTS = ("everything", "header", "members", "tables", "rings", "arenas", "cut", "punch")
+MPI_PARTS = ("members", "tables", "punch")
+"""As in test_hostile.py: parts that forge messages are left out."""
+VICTIM_SECONDS = 2.0
+
+WITHOUT_CHECK_OF_USERS = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PMIX_MCA_psec": "none",
+    "PMIX_MCA_gds": "hash",
+}
+"""Open MPI's launcher takes only ranks of its own user, unless it is told not to ask for users."""
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    users = f"{OTHER_USERS[0]}-{HOSTILE_USER}"
+    with serving("--allow-uid", users, "--members", "24") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def two_user_programs() -> Iterator[dict[str, dict[str, Path]]]:
+    """Programs for each MPI, by their names, where every user can run them."""
+    with tempfile.TemporaryDirectory(prefix="vicinal-ranks-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        sources = {
+            "report": LAUNCH_RANKS,
+            "exchange": Path(__file__).with_name("hostile_ranks.c"),
+            "soak": CHECKOUT / "programs/soak.c",
+        }
+        compiled = {}
+        for each, source in sources.items():
+            directory = Path(name, each)
+            directory.mkdir(mode=0o755)
+            compiled[each] = compile_for_each_mpi(source, directory)
+        yield compiled
+
+
+def mpi_command(mpi: str, *program: object) -> list[str]:
+    """A launcher's command with two ranks, each of another user."""
+    command = [str(mpi_prefix(mpi) / "bin" / "mpiexec")]
+    if mpi == "openmpi":
+        command.append("--oversubscribe")
+    words = [str(word) for word in program]
+    one, other = (["-n", "1", *as_user(user)[:-1], *words] for user in OTHER_USERS)
+    return [*command, *one, ":", *other]
+
+
+def mpi_variables(mpi: str, name: str) -> dict[str, str]:
+    kept = {each: value for each, value in os.environ.items() if each[:3] != "FI_"}
+    return {
+        **kept,
+        **mpi_environment(mpi, region=name),
+        **WITHOUT_CHECK_OF_USERS,
+        "HOME": "/tmp",
+        "MPIR_CVAR_NOLOCAL": "1",
+        "VICINAL_NET": "off",
+        "VICINAL_PEER_TIMEOUT": "1",
+    }
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_ranks_of_two_users_exchange_messages(
+    broker: Broker, two_user_programs: dict[str, dict[str, Path]], mpi: str
+) -> None:
+    done = subprocess.run(
+        mpi_command(mpi, two_user_programs["report"][mpi], "report"),
+        env=mpi_variables(mpi, broker.name),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=GUARD_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ranks=2 ") == done.stdout.count(" wrong=0 ") == 2
+    state = region.inspect(broker.name)
+    pairs = {(each.sender, each.receiver) for each in state.connections if each.bytes > 1 << 20}
+    assert len(pairs) == 2
+
+
+@pytest.mark.parametrize(("mpi", "program"), [("mpich", "soak"), ("openmpi", "exchange")])
+def test_a_job_does_not_notice_that_its_broker_is_killed(
+    broker: Broker, two_user_programs: dict[str, dict[str, Path]], mpi: str, program: str
+) -> None:
+    """Open MPI's windows do without users that share a node, because their file is for one user."""
+    job = subprocess.Popen(
+        mpi_command(mpi, two_user_programs[program][mpi], "3", str(SEED)),
+        env=mpi_variables(mpi, broker.name),
+        cwd="/",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(lambda: job.poll() is not None or _messages(broker) > 100)
+        server = broker.server
+        assert server is not None
+        broker.process.kill()
+        broker.process.wait()
+        until(server.children)
+        server.kill()  # the supervisor now; its server stays
+        assert job.poll() is None
+        output, errors = job.communicate(timeout=GUARD_SECONDS)
+    finally:
+        job.kill()
+        job.communicate()
+        _end_remaining(broker)
+    if program == "soak":
+        assert job.returncode == 0, errors
+        assert json.loads(output)["sent"] > 100
+    else:  # the first rank that ends may end the other
+        assert "errors=0" in output, errors
+        assert not re.search(r"errors=[1-9]", output)
+
+
+def _messages(broker: Broker) -> int:
+    return sum(each.messages for each in region.inspect(broker.name).connections)
+
+
+def _end_remaining(broker: Broker) -> None:
+    """End a broker whose first process was killed."""
+    for each in psutil.process_iter(["cmdline"]):
+        if str(broker.path) in (each.info["cmdline"] or []):
+            each.terminate()
+    until(lambda: not broker.path.exists())
+
+
+def scribble(build: Path, broker: Broker, part: str) -> None:
+    """As a member of a third user, write nonsense into the region, or take its memory away."""
+    memory = fetch(str(broker.path), Purpose.JOIN)
+    file = f"/proc/self/fd/{memory}"
+    seconds = [str(SCRIBBLE_SECONDS), str(SEED)]
+    command = [str(build / "tests/hostile/scribbler"), file, *seconds, part]
+    if part == "punch":
+        length = os.fstat(memory).st_size
+        command = ["fallocate", "--punch-hole", "--offset", "0", "--length", str(length), file]
+    try:
+        done = subprocess.run(
+            [*as_user(HOSTILE_USER), *command],
+            pass_fds=[memory],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=GUARD_SECONDS,
+        )
+    finally:
+        os.close(memory)
+    if part == "cut":
+        assert "cannot be truncated" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(params=["release", pytest.param("asan", marks=pytest.mark.long)])
+def build(request: pytest.FixtureRequest) -> Path:
+    return made(request.param)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_endpoints_of_two_users_outlive_a_member_of_a_third(
+    build: Path, broker: Broker, part: str
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name[:3] != "FI_"} | {
+        "FI_PROVIDER_PATH": str(build / "provider"),
+        "VICINAL_REGION": broker.name,
+        "VICINAL_PEER_TIMEOUT": "0.2",
+        "ASAN_OPTIONS": "detect_leaks=0",  # other providers of libfabric leak
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    }
+    victims = [
+        subprocess.Popen(
+            [*as_user(user), build / "tests/hostile/victim", "2", str(VICTIM_SECONDS), str(SEED)],
+            env=environment,
+            cwd="/",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for user in OTHER_USERS
+    ]
+    try:
+        for victim in victims:
+            assert victim.stdout is not None
+            assert victim.stdout.readline() == "ready\n"
+        scribble(build, broker, part)
+        said = [victim.communicate(timeout=GUARD_SECONDS) for victim in victims]
+    finally:
+        for victim in victims:
+            victim.kill()
+            victim.communicate()
+    for victim, (output, errors) in zip(victims, said, strict=True):
+        # The provider may report each fault in one line. The victim and the sanitizers must print
+        # nothing.
+        ours = ("vicinal: error: ", "vicinal: warning: ")
+        assert [line for line in errors.splitlines() if not line.startswith(ours)] == []
+        assert victim.returncode == 0
+        assert len(re.findall(r"rank=\d messages=[1-9]\d* ", output)) == 2, output
+    assert broker.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("mpi", "part"),
+    [
+        pytest.param(
+            mpi, part, marks=() if (mpi, part) == ("mpich", "members") else pytest.mark.long
+        )
+        for mpi in MPIS
+        for part in MPI_PARTS
+    ],
+)
+def test_an_mpi_job_of_two_users_outlives_a_member_of_a_third(
+    broker: Broker,
+    two_user_programs: dict[str, dict[str, Path]],
+    tmp_path: Path,
+    checkout: Path,
+    mpi: str,
+    part: str,
+) -> None:
+    output = tmp_path / "output"
+    program = two_user_programs["exchange"][mpi]
+    shell = '"$0" "$@"; echo status=$?; exit 0'
+    with (
+        output.open("wb") as stream,
+        subprocess.Popen(
+            mpi_command(mpi, "/bin/sh", "-c", shell, program, SCRIBBLE_SECONDS + 2),
+            env=mpi_variables(mpi, broker.name),
+            cwd="/",
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+        ) as job,
+    ):
+        try:
+            wait_for(output, "ready", 2)
+            scribble(checkout / "build/release", broker, part)
+            job.wait(GUARD_SECONDS)
+        finally:
+            job.kill()
+    statuses = [int(status) for status in re.findall(r"status=(\d+)", output.read_text())]
+    assert not {139, 135, 134} & {*statuses}, output.read_text()  # SEGV, BUS, ABRT
