@@ -39,7 +39,7 @@ def usable_region(path: Path, ranks: int, *, of_cluster: bool = False) -> Path:
     taken = sum(member.alive is True for member in state.members)
     free = state.header.members - taken
     if free < ranks:
-        more = "create a region with more --members"
+        more = f"{'serve' if state.brokered else 'create'} a region with more --members"
         if of_cluster:
             more = "raise region.members in the cluster's file, and run `vicinal up`"
         waits = state.header.members >= ranks

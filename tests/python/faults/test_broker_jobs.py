@@ -19,12 +19,18 @@ from launch_support import (
     SCRIBBLE_SECONDS,
     SEED,
     compile_for_each_mpi,
+    end_soak,
     wait_for,
 )
 
 from vicinal import region
+from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
+from vicinal.cluster.nodes.layout import EXCHANGE
+from vicinal.launch.running import RunningJob, region_name
 from vicinal.mpi.environment import mpi_environment, mpi_prefix
+from vicinal.mpi.job import Job
 from vicinal.region.opening import Purpose, fetch
+from vicinal.region.states import SlotState
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start these processes")
 
@@ -148,6 +154,41 @@ def test_a_job_does_not_notice_that_its_broker_is_killed(
 
 def _messages(broker: Broker) -> int:
     return sum(each.messages for each in region.inspect(broker.name).connections)
+
+
+def test_members_leave_the_region_of_a_broker_and_come_back(broker: Broker) -> None:
+    """They ask the broker again, once a second. Its socket is in the nodes of `vicinal run`."""
+    place = f"{EXCHANGE}/{region_name()}"
+    with EphemeralCluster(2, regions=[(broker.path, Path(place).name)]) as cluster:
+        if not cluster.network:
+            pytest.skip("the nodes have no network of their own here")
+        program = str(CHECKOUT / "build/programs/mpich/soak")
+        job = Job(
+            [program, str(4 * GUARD_SECONDS), str(SEED)],
+            2,
+            region=f"socket:{place}",
+            environment={"VICINAL_WINDOWS": "off"},  # windows in the region would keep members
+        )
+        with (
+            tempfile.TemporaryFile() as output,
+            RunningJob(job, cluster, stdout=output) as running,
+        ):
+            until(lambda: _messages(broker) > 200)
+            (state,) = running.region_states()
+            assert state.brokered
+            assert state.header.id == region.inspect(broker.name).header.id
+            left = region.leave(broker.name, timeout=GUARD_SECONDS)
+            assert (left.moved, left.troubles) == (2, ())
+            region.attach(broker.name)
+            until(lambda: len(_joined(broker)) == 2)
+            until(lambda: _messages(broker) > 200)
+            end_soak(running)
+            assert running.wait(GUARD_SECONDS) == 0
+
+
+def _joined(broker: Broker) -> list[region.Member]:
+    members = region.inspect(broker.name).members
+    return [each for each in members if each.state is SlotState.JOINED and each.alive]
 
 
 def _end_remaining(broker: Broker) -> None:
