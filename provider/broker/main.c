@@ -176,6 +176,17 @@ static int await_end(pid_t server)
 	}
 }
 
+/* Before the next try, if no server can be started, or none lives. */
+static void take_breath(void)
+{
+	const struct timespec pause = {.tv_nsec = 200000000};
+	sigset_t set = waited_for();
+
+	(void)sigdelset(&set, SIGCHLD);
+	if (is_end(sigtimedwait(&set, NULL, &pause)))
+		end_all();
+}
+
 /* Start servers, one after the other, for as long as there are regions. Returns only in a server. */
 static int supervise(void)
 {
@@ -185,8 +196,10 @@ static int supervise(void)
 	for (;;) {
 		int alive[2]; /* the supervisor holds the end for writing as long as it lives */
 		uint64_t begun = broker_now();
-		if (pipe2(alive, O_CLOEXEC) != 0)
-			return -1;
+		if (pipe2(alive, O_CLOEXEC) != 0) {
+			take_breath();
+			continue;
+		}
 		pid_t server = fork();
 		if (server == 0) {
 			(void)close(alive[1]);
@@ -207,7 +220,7 @@ static int supervise(void)
 				"again: members keep their region\n",
 				WTERMSIG(status));
 		if ((server < 0 || WIFSIGNALED(status)) && broker_now() - begun < SHORT_LIFE)
-			(void)nanosleep(&(const struct timespec){.tv_nsec = 200000000}, NULL);
+			take_breath();
 	}
 }
 
@@ -230,8 +243,6 @@ int main(int count, char **words)
 	(void)signal(SIGPIPE, SIG_IGN);
 	for (;;) {
 		int supervisor = supervise();
-		if (supervisor < 0)
-			return EXIT_FAILURE;
 		if (serve(&broker, supervisor) == SERVE_REGION_ENDED)
 			return EXIT_SUCCESS;
 		(void)close(supervisor);

@@ -12,6 +12,7 @@
 #ifndef VICINAL_REGION_BROKER_H
 #define VICINAL_REGION_BROKER_H
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "region/region.h"
@@ -19,6 +20,10 @@
 #define BROKER_MAGIC UINT64_C(0x52454b4f52424356) /* the bytes "VCBROKER" */
 #define BROKER_VERSION 1U
 #define BROKER_REASON_BYTES 240U
+
+#ifndef F_SEAL_FUTURE_WRITE /* headers older than Linux 5.1 */
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 /* A member can neither shrink nor grow its memory, nor take these seals away. */
 #define BROKER_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
