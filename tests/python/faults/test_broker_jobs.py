@@ -5,13 +5,13 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 from broker_support import OTHER_USERS, Broker, as_user, serving, until
-from command_support import CHECKOUT, made
+from command_support import CHECKOUT, Vicinal, error_line, made
 from launch_support import (
     GUARD_SECONDS,
     LAUNCH_RANKS,
@@ -74,12 +74,12 @@ def two_user_programs() -> Iterator[dict[str, dict[str, Path]]]:
         yield compiled
 
 
-def mpi_command(mpi: str, *program: object) -> list[str]:
-    """A launcher's command with two ranks, each of another user."""
+def mpi_command(mpi: str, *program: object, container: Sequence[str] = ()) -> list[str]:
+    """A launcher's command with two ranks, each of another user and perhaps in a container."""
     command = [str(mpi_prefix(mpi) / "bin" / "mpiexec")]
     if mpi == "openmpi":
         command.append("--oversubscribe")
-    words = [str(word) for word in program]
+    words = [*container, *map(str, program)]
     one, other = (["-n", "1", *as_user(user)[:-1], *words] for user in OTHER_USERS)
     return [*command, *one, ":", *other]
 
@@ -115,6 +115,43 @@ def test_ranks_of_two_users_exchange_messages(
     state = region.inspect(broker.name)
     pairs = {(each.sender, each.receiver) for each in state.connections if each.bytes > 1 << 20}
     assert len(pairs) == 2
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_ranks_in_rootless_containers_of_two_users(
+    broker: Broker, two_user_programs: dict[str, dict[str, Path]], mpi: str
+) -> None:
+    """In user namespaces with users of their own, on a read-only root, without capabilities."""
+    container = ["bwrap", "--unshare-all", "--share-net", "--uid", "1234", "--cap-drop", "ALL"]
+    container += ["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--"]
+    if mpi == "openmpi":  # it wants a directory for its session
+        container[-1:] = ["--tmpfs", "/var/tmp", "--setenv", "TMPDIR", "/var/tmp", "--"]
+    done = subprocess.run(
+        mpi_command(mpi, two_user_programs["report"][mpi], "report", container=container),
+        env=mpi_variables(mpi, broker.name),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=GUARD_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ranks=2 ") == done.stdout.count(" wrong=0 ") == 2
+    assert _messages(broker) > 40
+
+
+def test_the_command_runs_a_job_in_the_region_of_a_broker(
+    broker: Broker, two_user_programs: dict[str, dict[str, Path]], vicinal: Vicinal
+) -> None:
+    program = two_user_programs["report"]["mpich"]
+    done = vicinal("run", "-n", 2, "--region", broker.name, "--paths", program, "report")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" wrong=0 ") == 2
+    assert done.stderr.count(" region ") >= 2
+    shown = vicinal("paths", "--region", broker.name)
+    assert shown.stdout.count(" region ") >= 2
+    line = error_line(vicinal("run", "-n", 25, "--region", broker.name, program, "report"))
+    assert "is full: 24 of 24 member slots are free and the job has 25 ranks: serve" in line
 
 
 @pytest.mark.parametrize(("mpi", "program"), [("mpich", "soak"), ("openmpi", "exchange")])
