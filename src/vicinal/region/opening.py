@@ -11,6 +11,8 @@ import os
 import socket
 import stat
 import struct
+import time
+from contextlib import suppress
 from enum import IntEnum
 
 from vicinal.base.errors import VicinalError, describe_os_error
@@ -30,6 +32,7 @@ _REQUEST = struct.Struct("<QII")
 _ANSWER = struct.Struct("<QII240s")
 _GRANTED, _OTHER_VERSION = 0, 3
 _SECONDS = 10.0
+_PAUSE = 0.01
 
 
 class Purpose(IntEnum):
@@ -91,16 +94,19 @@ def fetch(path: str, purpose: Purpose, *, seconds: float = _SECONDS) -> int:
     `seconds`, or if what it sends is not sealed memory.
     """
     check_socket_path(path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.settimeout(seconds)
+    deadline = time.monotonic() + seconds
+    answer, descriptors = b"", list[int]()
+    while not answer:
+        left = deadline - time.monotonic()
         try:
-            connection.connect(path)
-            connection.send(_REQUEST.pack(_MAGIC, _VERSION, purpose))
-            answer, descriptors, _, _ = socket.recv_fds(
-                connection, 2 * _ANSWER.size, 4, socket.MSG_CMSG_CLOEXEC
-            )
+            with suppress(ConnectionResetError, BrokenPipeError):
+                answer, descriptors = _ask(path, purpose, max(left, _PAUSE))
         except OSError as error:
             raise _unreachable(path, error, seconds) from error
+        if not answer:
+            if left < 0:
+                break
+            time.sleep(_PAUSE)  # the broker's supervisor starts another server
     try:
         _judge(path, answer, descriptors)
         _check_memory(path, descriptors[0])
@@ -109,6 +115,17 @@ def fetch(path: str, purpose: Purpose, *, seconds: float = _SECONDS) -> int:
             os.close(each)
         raise
     return descriptors[0]
+
+
+def _ask(path: str, purpose: Purpose, seconds: float) -> tuple[bytes, list[int]]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(seconds)
+        connection.connect(path)
+        connection.send(_REQUEST.pack(_MAGIC, _VERSION, purpose))
+        answer, descriptors, _, _ = socket.recv_fds(
+            connection, 2 * _ANSWER.size, 4, socket.MSG_CMSG_CLOEXEC
+        )
+    return answer, descriptors
 
 
 def _judge(path: str, answer: bytes, descriptors: list[int]) -> None:

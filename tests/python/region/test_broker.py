@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +18,7 @@ from command_support import Vicinal, error_line
 from launch_support import GUARD_SECONDS
 
 from vicinal import region
+from vicinal.base.errors import VicinalError
 from vicinal.region.opening import Purpose, fetch
 from vicinal.region.serving import Rules
 
@@ -371,3 +374,37 @@ def test_rules() -> None:
     assert not rules.only_own
     assert rules.words.endswith("uid:1000-1999,gid:0-0")
     assert str(rules) == "every process that reaches the socket"
+
+
+def test_the_command_bounds_the_time_and_the_words_of_a_hostile_broker(tmp_path: Path) -> None:
+    """What listens closes each connection, or says things that a terminal would interpret."""
+    path = str(tmp_path / "s")
+    answer = b"VCBROKER" + bytes([1, 0, 0, 0, 1, 0, 0, 0]) + b"\x1b[31mno: \xff".ljust(240, b"\0")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def serve() -> None:
+            with suppress(OSError):  # until the listener is shut down
+                while True:
+                    connection = listener.accept()[0]
+                    connection.recv(100)
+                    if said[0]:
+                        connection.send(said[0])
+                    connection.close()
+
+        said = [b""]
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with pytest.raises(VicinalError, match="closed the connection without an answer"):
+                fetch(path, Purpose.LOOK, seconds=0.2)
+            said[0] = answer
+            with pytest.raises(VicinalError, match=r"refused: \?\[31mno: "):
+                fetch(path, Purpose.LOOK, seconds=GUARD_SECONDS)
+            said[0] = answer[:12] + bytes(244)  # granted, and no descriptor
+            with pytest.raises(VicinalError, match="does not answer as a broker"):
+                fetch(path, Purpose.LOOK, seconds=GUARD_SECONDS)
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(GUARD_SECONDS)
