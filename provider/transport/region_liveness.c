@@ -55,18 +55,19 @@ void transport_evict(struct attachment *attachment, const char *reason)
  */
 static bool check_ourselves(struct attachment *attachment)
 {
+	const struct region *region = attachment->region;
 	struct transport *transport = attachment->transport;
 
 	if (attachment->evicted || member_is_joined(attachment->member))
 		return true;
 	if (atomic_load_explicit(&attachment->region->cut, memory_order_relaxed))
-		transport_continue_alone(attachment, attachment->region->brokered
-							     ? "no memory was left for a page of the region"
-						     : attachment->region->kind == REGION_FILE
+		transport_continue_alone(attachment, region->brokered ? "no memory was left for the region"
+						     : region->kind == REGION_FILE
 							     ? "the region's file was truncated"
 							     : "the region's device was unplugged");
 	else if (guard_is_gone(attachment->region))
-		transport_continue_alone(attachment, attachment->region->kind == REGION_FILE
+		transport_continue_alone(attachment, region->brokered ? "a member emptied the region"
+						     : region->kind == REGION_FILE
 							     ? "the region's file was emptied"
 							     : "the region's device was unplugged");
 	else
