@@ -29,6 +29,7 @@ from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import RunningJob, region_name
 from vicinal.mpi.environment import mpi_environment, mpi_prefix
 from vicinal.mpi.job import Job
+from vicinal.mpi.preloading import heap_library
 from vicinal.region.opening import Purpose, fetch
 from vicinal.region.states import SlotState
 
@@ -158,10 +159,14 @@ def test_the_command_runs_a_job_in_the_region_of_a_broker(
 def test_a_job_does_not_notice_that_its_broker_is_killed(
     broker: Broker, two_user_programs: dict[str, dict[str, Path]], mpi: str, program: str
 ) -> None:
-    """Open MPI's windows do without users that share a node, because their file is for one user."""
+    """Open MPI's windows have a file for one user, so only MPICH's ranks run the soak.
+
+    Its ranks have their large buffers in the region's heaps, which reserve pages as they use them.
+    """
+    heap = {"LD_PRELOAD": heap_library()} if program == "soak" else {}
     job = subprocess.Popen(
         mpi_command(mpi, two_user_programs[program][mpi], "3", str(SEED)),
-        env=mpi_variables(mpi, broker.name),
+        env=mpi_variables(mpi, broker.name) | heap,
         cwd="/",
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -177,6 +182,10 @@ def test_a_job_does_not_notice_that_its_broker_is_killed(
         server.kill()  # the supervisor now; its server stays
         assert job.poll() is None
         output, errors = job.communicate(timeout=GUARD_SECONDS)
+        # A newcomer gets the memory in which the job was.
+        state = region.inspect(broker.name)
+        first, reserved = state.header.first_bytes, state.reserved_bytes
+        assert len(state.members) >= 2
     finally:
         job.kill()
         job.communicate()
@@ -184,6 +193,7 @@ def test_a_job_does_not_notice_that_its_broker_is_killed(
     if program == "soak":
         assert job.returncode == 0, errors
         assert json.loads(output)["sent"] > 100
+        assert reserved > first
     else:  # the first rank that ends may end the other
         assert "errors=0" in output, errors
         assert not re.search(r"errors=[1-9]", output)
