@@ -63,7 +63,7 @@ enum outcome move_bcast(struct communicator *communicator, unsigned char *bytes,
 {
 	bool staged = false;
 	bool is_root = communicator->rank == root;
-	enum outcome chosen = choose_cells(communicator, length, ONE_SENDER_LIMIT, &staged);
+	enum outcome chosen = choose_cells(communicator, length, MOVEMENT_LIMIT, &staged);
 	uint64_t kind = step_kind(COLLECTIVE_BCAST, root, (uint64_t)length);
 
 	if (chosen != OUTCOME_DONE)
@@ -94,8 +94,7 @@ static enum outcome collect(struct communicator *communicator, const unsigned ch
 {
 	bool staged = false;
 	bool reads = root < 0 || communicator->rank == root;
-	enum outcome chosen =
-		choose_cells(communicator, length, root < 0 ? ALL_SENDERS_LIMIT : ONE_SENDER_LIMIT, &staged);
+	enum outcome chosen = choose_cells(communicator, length, MOVEMENT_LIMIT, &staged);
 	uint64_t kind = step_kind(root < 0 ? COLLECTIVE_ALLGATHER : COLLECTIVE_GATHER, root < 0 ? 0 : root,
 				  (uint64_t)length);
 

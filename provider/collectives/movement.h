@@ -52,8 +52,7 @@ size_t cell_room(const struct communicator *communicator, bool staged);
  * Bytes for each rank up to which two copies through the region take less time than the MPI library's
  * messages, which are copied once if they are long: docs/decisions/0040.
  */
-#define ONE_SENDER_LIMIT (INT64_C(128) << 10)
-#define ALL_SENDERS_LIMIT (INT64_C(128) << 10)
+#define MOVEMENT_LIMIT (INT64_C(128) << 10)
 
 /*
  * The same for a part for each other member. The sender writes all parts, which in messages the receivers
@@ -61,7 +60,7 @@ size_t cell_room(const struct communicator *communicator, bool staged);
  */
 static inline int64_t parts_limit(const struct communicator *communicator, bool all_send)
 {
-	return communicator->size == 2 ? ALL_SENDERS_LIMIT : INT64_C(1024) * (all_send ? 64 : 32);
+	return communicator->size == 2 ? MOVEMENT_LIMIT : INT64_C(1024) * (all_send ? 64 : 32);
 }
 
 /*

@@ -88,7 +88,7 @@ enum outcome vary_allgather(struct communicator *communicator, const struct bloc
 	if (send != NULL && block_length(send, own) != lengths[own])
 		hash = lengths_hash(hash, own + 1);
 	uint64_t kind = step_kind(COLLECTIVE_ALLGATHERV, 0, hash);
-	enum outcome chosen = choose_cells(communicator, longest, ALL_SENDERS_LIMIT, &staged);
+	enum outcome chosen = choose_cells(communicator, longest, MOVEMENT_LIMIT, &staged);
 	if (chosen == OUTCOME_PASS || longest == 0)
 		return pass_alike(communicator, kind);
 	return chosen != OUTCOME_DONE ? chosen
@@ -106,7 +106,7 @@ static enum outcome gather_from_member(struct communicator *communicator, const 
 	int64_t length = block_length(send, communicator->rank);
 	uint64_t word = (uint64_t)length;
 	bool is_long = length > (int64_t)GATHER_ROOM;
-	bool fits = length <= ONE_SENDER_LIMIT;
+	bool fits = length <= MOVEMENT_LIMIT;
 	enum verdict verdict = VERDICT_STAGE;
 	const shared_bytes *root_data = NULL;
 
@@ -184,7 +184,7 @@ static enum outcome gather_at_root(struct communicator *communicator, const stru
 
 	for (int rank = 0; rank < communicator->size && longest >= 0; rank++) {
 		int64_t length = rank == root ? 0 : block_length(receive, rank);
-		if (length < 0 || length > ONE_SENDER_LIMIT)
+		if (length < 0 || length > MOVEMENT_LIMIT)
 			longest = -1;
 		else if (length > longest)
 			longest = length;
