@@ -9,6 +9,7 @@ import stat
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,11 @@ class Member:
     0 while the manager does not ask it to."""
     direct: DirectCounts = DirectCounts()
     """All 0 except for the first endpoint of a process with libvicinal-mpi.so."""
+    sleeping: int = 0
+    """0 while the member polls; otherwise it may sleep until a peer wakes it (SLEEPING_... in
+    provider/region/layout.h)."""
+    heartbeat: int = 0
+    """A counter that changes while the member lives, if its liveness is HEARTBEAT."""
 
     @property
     def condition(self) -> str:
@@ -149,6 +155,8 @@ class Connection:
     """The current route. There is no ring while messages use the network."""
     offered: bool = True
     """Whether the receiver is told about a ring. False while a pair moves back from the network."""
+    ended: int = 0
+    """Epoch of the receiver whose violation of the region's protocol the sender found; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +197,11 @@ class RegionState:
 
     def member(self, slot: int) -> Member | None:
         """Return the member in a slot; None if the slot has none."""
-        return next((member for member in self.members if member.slot == slot), None)
+        return self._by_slot.get(slot)
+
+    @cached_property
+    def _by_slot(self) -> dict[int, Member]:
+        return {member.slot: member for member in self.members}
 
     def of_job(self, job: int) -> "RegionState":
         """Return the state with only the members of one job and their traffic; jobs may share a
@@ -290,6 +302,9 @@ class _Reader:
         )
 
     def _read(self, kind: Record, offset: int, count: int) -> list[dict[str, Value]]:
+        return kind.read(self._bytes(kind, offset, count))
+
+    def _bytes(self, kind: Record, offset: int, count: int) -> bytes:
         try:
             data = os.pread(self.fd, kind.size * count, self.offset + offset)
         except OSError as error:
@@ -298,7 +313,7 @@ class _Reader:
             ) from error
         if len(data) < kind.size * count:
             raise VicinalError(f"region {self.path} is truncated", _ANEW)
-        return kind.read(data)
+        return data
 
     def _header(self) -> Header:
         if self.room < records.HEADER.size:
@@ -419,6 +434,8 @@ class _Reader:
                 one_sided=int(section["one_sided"]),
                 one_sided_bytes=int(section["one_sided_bytes"]),
             ),
+            sleeping=int(section["sleeping"]),
+            heartbeat=int(section["heartbeat"]),
         )
 
     def _section(self, slot: int) -> dict[str, Value]:
@@ -439,13 +456,17 @@ class _Reader:
 
     def _table(
         self, member: Member, kind: Record, within: int, count: int
-    ) -> list[dict[str, Value]]:
-        """A table of a member's section; empty if the section belongs to an earlier member."""
+    ) -> list[tuple[int, dict[str, Value]]]:
+        """The lines of a table in a member's section that are not all zero, with their numbers.
+
+        None if the section belongs to an earlier member. In a region of hundreds of members, most
+        of the lines of a table are zero.
+        """
         if member.state is SlotState.CLAIMED or member.section_epoch != member.epoch:
-            count = 0
+            return []
         members, section_bytes = self.header.members, self.header.section_bytes
         offset = layout.section_offset(member.slot, members, section_bytes)
-        return self._read(kind, offset + within, count)
+        return kind.used(self._bytes(kind, offset + within, count))
 
     def _beyond(self, member: Member) -> list[Beyond]:
         """A member's traffic over the network."""
@@ -453,7 +474,7 @@ class _Reader:
         lines = self._table(member, records.NETWORK_LINE, start, layout.NETWORK_LINES)
         return [
             Beyond(member.slot, int(line["nonce"]), int(line["messages"]), int(line["bytes"]))
-            for line in lines
+            for _, line in lines
             if int(line["nonce"]) != 0
         ]
 
@@ -473,8 +494,9 @@ class _Reader:
                 bytes=int(line["bytes"]),
                 route=_route(int(line["route"])),
                 offered=int(line["id"]) != 0,
+                ended=int(line["ended"]),
             )
-            for receiver, line in enumerate(lines)
+            for receiver, line in lines
             if int(line["id"]) != 0 or _route(int(line["route"])) is not Route.REGION
         ]
 

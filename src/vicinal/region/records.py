@@ -44,6 +44,18 @@ class Record:
         found = self._struct.iter_unpack(data)
         return [dict(zip(self._names, each, strict=True)) for each in found]
 
+    def used(self, data: bytes) -> list[tuple[int, dict[str, Value]]]:
+        """Split bytes into records as read() does; return those that are not all zero, with their
+        numbers."""
+        zero = bytes(self.size)
+        found = []
+        for number in range(len(data) // self.size):
+            part = data[number * self.size : (number + 1) * self.size]
+            if part != zero:
+                values = zip(self._names, self._struct.unpack(part), strict=True)
+                found.append((number, dict(values)))
+        return found
+
     def write(self, values: Mapping[str, Value]) -> bytes:
         """Return the bytes of one record; fields without a value are zero."""
         nothing = {name: b"" if self.fields[name][0].startswith("V") else 0 for name in self._names}
