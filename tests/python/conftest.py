@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 GROUPS = {
     # Ranks spin on all cores: jobs beside each other wait for one another's time slices.
-    **dict.fromkeys(("launch", "faults", "network", "bench", "collectives"), "jobs"),
+    **dict.fromkeys(("launch", "faults", "monitoring", "network", "bench", "collectives"), "jobs"),
     # A Slurm's daemons, and what is left of its jobs, are looked for on the whole host.
     "slurm": "slurm",
     # They share reports that take seconds to write.

@@ -78,11 +78,12 @@ class HostFiles:
             self._lock = None
 
 
-def regions() -> Iterator[Path]:
-    """The regions of this user's jobs on this host."""
+def regions(*, of_all_users: bool = False) -> Iterator[Path]:
+    """The regions of this user's jobs on this host, or of all users' jobs as far as they may be
+    seen."""
     for region in _DIRECTORY.glob(f"{_PREFIX}*/region"):
         with suppress(OSError):
-            if region.stat().st_uid == os.getuid():
+            if region.stat().st_uid == os.getuid() or of_all_users:
                 yield region
 
 

@@ -19,21 +19,24 @@ from vicinal.region.opening import PREFIX, is_socket
 from vicinal.region.states import SlotState
 
 
-def running_regions() -> Iterator[list[Path]]:
+def running_regions(*, of_all_users: bool = False) -> Iterator[list[Path]]:
     """The regions of each running job of this user: on ephemeral clusters, and over hosts.
 
     Each is a file's path, or the name of a broker's region.
+    With `of_all_users`, which is for root, other users' jobs come too.
     """
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             words = process.cmdline()
-            if HEAD_MODULE in words and EPHEMERAL in words and process.uids().real == os.getuid():
+            if HEAD_MODULE not in words or EPHEMERAL not in words:
+                continue
+            if of_all_users or process.uids().real == os.getuid():
                 exchange = Path(f"/proc/{process.pid}/root{EXCHANGE}")
                 yield [
                     Path(f"{PREFIX}{each}") if is_socket(str(each)) else each
                     for each in exchange.glob(f"{REGION_PREFIX}*")
                 ]
-    for region in host_files.regions():
+    for region in host_files.regions(of_all_users=of_all_users):
         yield [region]
 
 

@@ -25,6 +25,7 @@ MAY_USE = {
     "cluster": BELOW_CLUSTER,
     "launch": BELOW_CLUSTER | {"cluster"},
     "integrations": BELOW_CLUSTER | {"cluster"},
+    "monitoring": BELOW_CLUSTER | {"cluster", "launch", "integrations"},
     "labs": BELOW_CLUSTER | {"cluster", "launch", "papers"},
     "papers": set(),
 }
