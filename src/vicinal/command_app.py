@@ -24,6 +24,7 @@ COMPLETE = "_VICINAL_COMPLETE"
 PARTS = {
     "vicinal.launch.commands": ("run",),
     "vicinal.launch.paths_command": ("paths",),
+    "vicinal.monitoring.top_command": ("top",),
     "vicinal.cluster.commands": (
         *("plan", "up", "status", "exec", "ssh", "stop", "start"),
         *("save", "restore", "migrate", "down"),

@@ -23,6 +23,7 @@ def running_regions(*, of_all_users: bool = False) -> Iterator[list[Path]]:
     """The regions of each running job of this user: on ephemeral clusters, and over hosts.
 
     Each is a file's path, or the name of a broker's region.
+
     With `of_all_users`, which is for root, other users' jobs come too.
     """
     for process in psutil.process_iter():
