@@ -18,6 +18,7 @@ _EXTRAS = {
     "study": ("jinja2", "matplotlib", "numpy", "pyarrow", "scipy"),
     "tune": ("pyroute2",),
     "guests": ("libvirt",),
+    "metrics": ("prometheus_client",),
 }
 """The libraries that pyproject.toml's optional dependencies install."""
 
@@ -45,7 +46,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         wanted = "vicinal" if extra is None else f"vicinal[{extra}]"
         return fail(
             f"this command needs the Python library {library}, which is not installed: "
-            f"install it, by pip as {wanted}, or in Debian as the package python3-{library}"
+            f"install it, by pip as {wanted}, or in Debian as the package "
+            f"python3-{library.replace('_', '-')}"
         )
     except BrokenPipeError:
         # The reader, such as `head`, has ended: not an error of this command. Python would print an

@@ -25,6 +25,7 @@ PARTS = {
     "vicinal.launch.commands": ("run",),
     "vicinal.launch.paths_command": ("paths",),
     "vicinal.monitoring.top_command": ("top",),
+    "vicinal.monitoring.metrics_command": ("metrics",),
     "vicinal.cluster.commands": (
         *("plan", "up", "status", "exec", "ssh", "stop", "start"),
         *("save", "restore", "migrate", "down"),

@@ -23,7 +23,7 @@ from vicinal.plain_commands import PLAIN, plain_call
 LOADED = "import sys; from vicinal.cli import run; run(sys.argv[1:]); print(*sys.modules)"
 HEAVY = {
     *("numpy", "scipy", "matplotlib", "pyarrow", "pandas", "cryptography", "jinja2"),
-    *("libvirt", "psutil", "pyroute2", "jsonschema", "asyncio"),
+    *("libvirt", "psutil", "prometheus_client", "pyroute2", "jsonschema", "asyncio"),
 }
 """Libraries that take longer to load than the commands below take to run."""
 COMMAND_LINE = {"typer", "pydantic"}
