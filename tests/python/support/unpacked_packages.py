@@ -1,8 +1,8 @@
 """Debian packages that tests use and that should not be installed, unpacked under build/.
 
-Debian starts opensm and TuneD as services, which would manage the host. scripts/setup runs this
-file, which fetches all of them and the packages of the guests' image, so that tests need no
-network.
+Debian starts opensm, Prometheus and TuneD as services, which would manage or watch the host.
+scripts/setup runs this file, which fetches all of them and the packages of the guests' image, so
+that tests need no network.
 """
 
 import shutil
@@ -14,7 +14,11 @@ from vicinal.base.files import locked
 from vicinal.cluster.vm.image.building import fetch_packages
 from vicinal.cluster.vm.image.packages import HOST_RECORD, PackageStore
 
-PACKAGES = {"subnet": ("ibsim-utils", "opensm", "infiniband-diags"), "tuned": ("tuned",)}
+PACKAGES = {
+    "prometheus": ("prometheus",),
+    "subnet": ("ibsim-utils", "opensm", "infiniband-diags"),
+    "tuned": ("tuned",),
+}
 """The packages that each folder of build/ contains."""
 
 
