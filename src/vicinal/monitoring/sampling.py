@@ -6,6 +6,7 @@ Members wrote everything here, so a figure may be wrong or absurd. Text is safe 
 import os
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, fields, replace
@@ -16,7 +17,7 @@ from vicinal.base.printable import printable
 from vicinal.integrations.slurm.defaults import DEFAULT_REGIONS
 from vicinal.launch.paths import running_regions
 from vicinal.mpi.traffic import JobTraffic, PairTraffic, job_traffic
-from vicinal.region import Member, RegionState, inspect
+from vicinal.region import Beyond, Connection, Member, RegionState, inspect
 from vicinal.region import geometry as layout
 from vicinal.region.commands import PATIENCE
 from vicinal.region.states import Liveness, Route, SlotState
@@ -278,9 +279,12 @@ def host_regions() -> list[Path]:
 
 
 def _may_be_region(path: Path) -> bool:
-    """Whether this is a file; one that this user may not look at may be a region."""
+    """Whether this is a file; one that this user may not look at may be a region.
+
+    Any user may create names in /dev/shm, so no link is followed.
+    """
     try:
-        return path.is_file()
+        return path.is_file() and not path.is_symlink()
     except OSError:
         return True
 
@@ -308,20 +312,46 @@ def _region(state: RegionState) -> RegionSample:
 
 def _jobs(state: RegionState, region: RegionSample) -> Iterator[JobSample]:
     """The jobs of which a member has not left."""
-    numbers = {member.job for member in state.members if member.condition != "left"}
     header = state.header
     arena = header.section_bytes - header.heap_bytes - layout.arena_offset(header.members)
-    for number in sorted(numbers):
-        part = state.of_job(number)
+    for number, part in _by_job(state):
         present = sum(member.condition != "left" for member in part.members)
-        yield JobSample(
-            region,
+        if present:
+            yield JobSample(
+                region,
+                number,
+                part.members,
+                job_traffic(part),
+                _counts(part),
+                tuple(_faults(part)),
+                arena * present,
+            )
+
+
+def _by_job(state: RegionState) -> Iterator[tuple[int, RegionState]]:
+    """The state by number of the job, as of_job() divides it.
+
+    In one pass, because a hostile member can write as many numbers as there are members.
+    """
+    job_of = {member.slot: member.job for member in state.members}
+    members: dict[int, list[Member]] = defaultdict(list)
+    connections: dict[int, list[Connection]] = defaultdict(list)
+    beyond: dict[int, list[Beyond]] = defaultdict(list)
+    for member in state.members:
+        members[member.job].append(member)
+    for connection in state.connections:
+        connections[job_of[connection.sender]].append(connection)
+    for sent in state.beyond:
+        beyond[job_of[sent.sender]].append(sent)
+    for number in sorted(members):
+        yield (
             number,
-            part.members,
-            job_traffic(part),
-            _counts(part),
-            tuple(_faults(part)),
-            arena * present,
+            replace(
+                state,
+                members=tuple(members[number]),
+                connections=tuple(connections[number]),
+                beyond=tuple(beyond[number]),
+            ),
         )
 
 

@@ -10,7 +10,7 @@ from written_region import WrittenRegion
 
 from vicinal.base.errors import VicinalError
 from vicinal.monitoring.as_json import as_json
-from vicinal.monitoring.sampling import Counts, Rates, Sampler, change_between
+from vicinal.monitoring.sampling import Counts, Rates, Sampler, change_between, host_regions
 from vicinal.region import geometry as layout
 from vicinal.region.commands import PATIENCE
 from vicinal.region.states import Route
@@ -202,3 +202,36 @@ def test_no_bytes_of_a_region_raise_anything_else(region_path: Path, seed: int) 
             sample = reader.take()
             assert len(sample.regions) + len(sample.unreadable) == 1
             json.dumps(as_json(sample, change_between(sample, sample), sample.jobs))
+
+
+def test_hundreds_of_members_are_read_in_one_pass(region_path: Path) -> None:
+    """Whatever they say about their jobs: as one job, and as a job for each member."""
+    region = WrittenRegion(region_path, members=256)
+    for job in (lambda _: 7, lambda slot: slot + 1):
+        for slot in range(256):
+            region.join(slot, rank=slot, job=job(slot))
+            for other in (slot + 1, slot + 5, slot + 77):
+                region.connect(slot, other % 256, messages=1, bytes=8)
+        sample = sampler(region_path).take()
+        assert sum(each.counts.messages for each in sample.jobs) == 3 * 256
+        assert sum(each.ranks for each in sample.jobs) == 256
+
+
+def test_regions_of_this_host_are_files_and_no_links(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, region_path: Path
+) -> None:
+    shared, slurm = tmp_path / "shm", tmp_path / "slurm"
+    shared.mkdir()
+    slurm.mkdir()
+    user = os.geteuid()
+    WrittenRegion(shared / f"vicinal-{user}-cluster")
+    WrittenRegion(slurm / "job-12")
+    (slurm / "job-12.77").touch()
+    (shared / f"vicinal-{user}-link").symlink_to(region_path)
+    (shared / f"vicinal-{user}-folder").mkdir()
+    monkeypatch.setattr("vicinal.monitoring.sampling._SHARED", shared)
+    monkeypatch.setattr("vicinal.monitoring.sampling._WELL_KNOWN", (shared / "none",))
+    monkeypatch.setattr("vicinal.monitoring.sampling.DEFAULT_REGIONS", slurm)
+    monkeypatch.setattr("vicinal.monitoring.sampling.running_regions", lambda **_: [[region_path]])
+    WrittenRegion(region_path)
+    assert host_regions() == [region_path, shared / f"vicinal-{user}-cluster", slurm / "job-12"]
