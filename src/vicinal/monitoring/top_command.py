@@ -1,6 +1,7 @@
 """`vicinal top`: a live view of the jobs on this host, or one sample of them."""
 
 import json
+import os
 import sys
 import time
 from typing import Annotated
@@ -60,9 +61,8 @@ def top(
     if json_ and not once:
         raise VicinalError("a live view is not JSON", "add --once")
     sampler = sampler_of(region)
-    console = Console()
     if not once:
-        _check_terminal(console)
+        console = _terminal()
         screen = Screen(sort, filter_)
         if job is not None:
             found = _find(Shown(sampler.take(), Change(0.0)), job)
@@ -78,14 +78,20 @@ def top(
         jobs = shown.jobs if chosen is None else [chosen]
         typer.echo(json.dumps(as_json(now, shown.change, jobs), indent=2))
         return
+    console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
     console.print(whole_view(shown, chosen))
 
 
-def _check_terminal(console: Console) -> None:
+def _terminal() -> Console:
+    """The terminal of the live view. Raises VicinalError if there is none."""
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)  # rich would keep to these sizes if the terminal changes its own
+    console = Console()
     if not console.is_terminal or not sys.stdout.isatty():
         raise VicinalError("the live view needs a terminal", "print one sample with --once")
+    return console
 
 
 def _find(shown: Shown, name: str) -> JobSample:

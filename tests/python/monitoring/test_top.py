@@ -43,7 +43,8 @@ def top(*words: object, term: str = "xterm", lines: int = 24) -> Iterator[tuple[
         stdin=inner,
         stdout=inner,
         stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": package_path(), "TERM": term, "NO_COLOR": "1"},
+        env=os.environ
+        | {"PYTHONPATH": package_path(), "TERM": term, "NO_COLOR": "1", "COLUMNS": "80"},
         start_new_session=True,
     )
     os.close(inner)
@@ -62,7 +63,7 @@ def resize(terminal: int, lines: int, columns: int) -> None:
 def read_until(terminal: int, text: bytes) -> bytes:
     seen, deadline = b"", time.monotonic() + GUARD_SECONDS
     while text not in seen:
-        assert time.monotonic() < deadline, seen
+        assert time.monotonic() < deadline, seen[-1500:]
         if select.select([terminal], [], [], 0.1)[0]:
             seen += os.read(terminal, 65536)
     return seen
