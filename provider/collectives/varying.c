@@ -127,7 +127,7 @@ static enum outcome gather_from_member(struct communicator *communicator, const 
 		if (fits && !is_long)
 			move_out(cell + WORD_BYTES, from.bytes, (size_t)length);
 		else if (fits && communicator->staging != NULL && length <= communicator->piece)
-			shared_copy_out(step_data(communicator, step, true), from.bytes, (size_t)length);
+			move_out(step_data(communicator, step, true), from.bytes, (size_t)length);
 		step_publish(communicator, step, kind, fits ? (size_t)length : 0);
 		if (!read_word(communicator, root, step, kind, &root_word, &root_data))
 			break;
