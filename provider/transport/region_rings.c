@@ -23,10 +23,12 @@
  * with 128 (docs/decisions/0022); 4 or 8 ranks that share two cores move 1.1 to 1.4 times as many (0037).
  */
 #define RING_SLOTS_LONG 512U
-/* A ring grows when it was full this often in a period of LIVENESS_INTERVAL. */
+/*
+ * A ring grows when it was full this often, with fewer than so many periods of LIVENESS_INTERVAL between. It
+ * shrinks when it was not full for as long.
+ */
 #define FULLS_TO_GROW 2U
-/* It shrinks when it was not full for this many periods. */
-#define PERIODS_TO_SHRINK 4U
+#define PERIODS_TO_FORGET 4U
 /* After a ring has grown, each member without one can still get one of this length, half of the usual. */
 #define RING_SLOTS_KEPT 64U
 
@@ -102,7 +104,7 @@ static void move(struct transport *transport, struct peer *peer, uint32_t offset
 
 void transport_note_full(struct transport *transport, struct peer *peer)
 {
-	if (peer->full_period != transport->period)
+	if (transport->period - peer->full_period >= PERIODS_TO_FORGET)
 		peer->fulls = 0;
 	else if (peer->fulls > 0 && peer->full_at == peer->out.position)
 		return;
@@ -115,11 +117,12 @@ void transport_lengthen(struct transport *transport, struct peer *peer)
 {
 	struct attachment *attachment = peer->attachment;
 
-	if (peer->fulls < FULLS_TO_GROW)
+	/* Without room for the RESIZE, the next call moves the ring. */
+	if (peer->fulls < FULLS_TO_GROW || !ring_has_room(&peer->out, 1))
 		return;
 	peer->fulls = 0;
 	if (peer->network != NULL || attachment == NULL || is_long(peer) || !has_moved(peer) ||
-	    !ring_has_room(&peer->out, 1) || !attachment_holds_slot(attachment))
+	    !attachment_holds_slot(attachment))
 		return;
 	if (peer->long_ring.slots == 0) {
 		if (!take_memory(attachment, peer))
@@ -134,7 +137,7 @@ static void shorten(struct transport *transport, struct peer *peer)
 	const struct attachment *attachment = peer->attachment;
 	uint32_t slots = attachment->ring_slots_of[peer->slot];
 
-	if (transport->period - peer->full_period < PERIODS_TO_SHRINK || !attachment_holds_slot(attachment) ||
+	if (transport->period - peer->full_period < PERIODS_TO_FORGET || !attachment_holds_slot(attachment) ||
 	    ring_credit(&peer->out) != RING_CREDIT_OK || !has_moved(peer))
 		return;
 	if (!is_long(peer))

@@ -94,9 +94,9 @@ struct peer {
 	struct long_ring long_ring;
 	uint32_t moved;       /* the position at which `out` last went on in other memory */
 	bool moving;          /* the receiver may still read the memory before that */
-	uint32_t fulls;       /* how often `out` was full in full_period, each time at another position */
+	uint32_t fulls;       /* how often `out` was full lately, each time at another position */
 	uint32_t full_at;     /* the position at the last time */
-	uint32_t full_period; /* transport.period at that time */
+	uint32_t full_period; /* transport.period at the last time */
 	int failure;          /* negative errno, after a failure, or until the failure is reported */
 	bool reported;        /* the failure was reported to the user */
 	const char *reason;

@@ -119,6 +119,31 @@ static void test_grows_when_it_is_full_and_shrinks_at_rest(void **state)
 	}
 }
 
+/* However often the sender asks for room in a full ring, the ring grows as soon as a slot of it is free. */
+static void test_grows_at_the_second_time(void **state)
+{
+	struct transport *transport = sender->messenger->transport;
+	struct peer *to = NULL;
+
+	(void)state;
+	transport->next_check = UINT64_MAX; /* no period ends meanwhile */
+	burst(receiver, 1);
+	receive_all(receiver);
+	to = &world_peer(sender, receiver)->peer;
+	for (int time = 0; time < 2; time++) {
+		assert_int_equal(length_to(receiver), USUAL);
+		while (transport_room(transport, to, 1))
+			burst(receiver, 1);
+		for (int i = 0; i < 5; i++)
+			assert_false(transport_refresh(transport, to, 1));
+		for (int i = 0; i < 100; i++)
+			(void)messenger_progress(receiver->messenger);
+		assert_true(transport_refresh(transport, to, 1));
+	}
+	assert_int_equal(length_to(receiver), LONG);
+	receive_all(receiver);
+}
+
 /* A ring that holds what is sent never grows, and no ring grows because its receiver does not read. */
 static void test_stays_as_it_is(void **state)
 {
@@ -200,6 +225,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_grows_when_it_is_full_and_shrinks_at_rest, open_world,
 						close_world),
+		cmocka_unit_test_setup_teardown(test_grows_at_the_second_time, open_world, close_world),
 		cmocka_unit_test_setup_teardown(test_stays_as_it_is, open_world, close_world),
 		cmocka_unit_test_setup_teardown(test_waits_for_the_receiver_before_it_moves_again, open_world,
 						close_world),
