@@ -20,6 +20,7 @@ THIRDS = 8
 ONE_TAG, MANY_TAGS = 0, 0x80
 # The bits of its pattern: the order, the ignored bits of tags, the sources, the sizes
 LAST_FIRST, ALL_BITS, HALF_OF_THEM, ONE_BIT_EACH, HALF_ANY, ALL_ANY = 1, 2, 4, 6, 8, 24
+EIGHT_SLOTS = 3 << 5
 # enum requested_route
 REGION, NETWORK, LEAVE, RETURN = 0, 1, 2, 3
 # Indices into lengths[]
@@ -117,7 +118,20 @@ FAULTS = {
 }
 
 
+# Eight slots each: the ring is full twice, grows, and shrinks when it was not full for a while.
+GROW = (burst(A, B, SENDS, EIGHT_SLOTS) + SETTLE) * 3
+SHRINK = (bytes([LOOK]) + SETTLE) * 8
+
 BURST_CHANGES = {
+    "rings-grow-and-shrink": (GROW + SHRINK + burst(B, A, CANCELS)) * 3,
+    "grown-and-switched": GROW
+    + route(A, NETWORK)
+    + PASS
+    + traffic()
+    + route(A, REGION)
+    + PASS
+    + GROW,
+    "grown-and-left": GROW + route(A, LEAVE) + PASS + traffic() + route(A, RETURN) + PASS + GROW,
     "posted": burst(B, A, RECEIVES)
     + burst(A, B, SENDS, LAST_FIRST)
     + SETTLE
@@ -164,6 +178,8 @@ BURST_CHANGES = {
 }
 
 BURST_FAULTS = {
+    "grown-and-dead": GROW + death(B) + PASS + death(B) + bytes([0]) + GROW + SHRINK,
+    "grown-and-evicted": GROW + bytes([EVICTION, A + 16 * B, 0]) + PASS + traffic() + GROW,
     "posted-and-given-up": burst(B, A, RECEIVES)
     + burst(B, A, RECEIVES, ONE_BIT_EACH)
     + burst(B, C, RECEIVES, LAST_FIRST)
