@@ -164,8 +164,7 @@ static int open_region(struct region *region, uint32_t milliseconds, struct stat
 
 static int map_region(struct region *region, uint32_t milliseconds, struct region_error *error)
 {
-	struct stat status;
-
+	struct stat status = {0};
 	int result = open_region(region, milliseconds, &status, error);
 	if (result == 0)
 		result = find_extent(region, &status, error);

@@ -156,12 +156,12 @@ struct network_peer {
 	uint32_t gone;     /* frames that the core has certainly sent */
 	uint32_t in_flight;
 	uint32_t fetching;
-	struct frame_out *own;  /* a frame that only this peer may use; NULL before the first send */
-	struct fetch own_fetch; /* the same for reads */
-	bool own_used;
-	bool own_fetch_used;
+	struct frame_out *own;        /* a frame that only this peer may use; NULL before the first send */
+	struct fetch own_fetch;       /* the same for reads */
 	struct chunk_returns returns; /* returned for the receiver */
 	struct network_peer *next_backlog;
+	bool own_used;
+	bool own_fetch_used;
 	bool backlogged; /* in network.backlog: the core had no room, or more slots will be added */
 	bool leave_sent; /* our LEAVE was sent */
 	bool owes_left;  /* the answer to its LEAVE must still be sent */
@@ -183,11 +183,11 @@ struct network_peer {
 	bool spoke;           /* a frame came since the last check */
 	/* the peer's host */
 	int host;                /* a connection attempt, which the host may refuse; 0: none */
-	bool host_answers;       /* the host has answered one */
 	uint32_t host_questions; /* questions without an answer, since the last answer or frame */
 	uint64_t host_asked;     /* time of the last question */
 	uint64_t host_silent;    /* time of the first of these questions */
 	uint16_t host_port;      /* the port of the last question, or the port that answers */
+	bool host_answers;       /* the host has answered a connection attempt */
 	bool greeted;            /* the core sent our HELLO */
 	bool heard_once;         /* a frame has ever come */
 };

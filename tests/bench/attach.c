@@ -27,7 +27,7 @@ int main(int count, char **words)
 {
 	unsigned names = count > 2 ? (unsigned)count - 2 : 0;
 	size_t rounds = count > 2 ? strtoul(words[1], NULL, 10) : 0;
-	double *taken[MOST_NAMES];
+	static double *taken[MOST_NAMES];
 	struct region_error error;
 
 	if (rounds == 0 || rounds > 1000000 || names > MOST_NAMES) {
