@@ -223,8 +223,13 @@ static int ask(const char *path, enum broker_purpose purpose, uint64_t deadline,
 		result = send_request(connection, purpose, deadline);
 	if (result == 0)
 		result = receive_answer(connection, deadline, answer, length, count, descriptor);
-	if (result == 0 && *length == 0)
+	if (result == 0 && *length == 0) {
+		/* A message without bytes, which may have had a descriptor. */
+		if (*descriptor >= 0)
+			(void)close(*descriptor);
+		*descriptor = -1;
 		result = -ECONNRESET;
+	}
 	if (connection >= 0)
 		(void)close(connection);
 	return result;

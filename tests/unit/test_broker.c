@@ -389,6 +389,21 @@ static void test_a_refusal_with_a_descriptor_is_refused(void **state)
 	clean_up(&broker);
 }
 
+/* The broker is asked again and again, and each of its messages has a descriptor. */
+static void test_an_empty_answer_with_a_descriptor_is_none(void **state)
+{
+	struct fake_broker broker;
+
+	(void)state;
+	open_socket(&broker, SOCK_SEQPACKET);
+	broker.length = 0;
+	broker.memory[0] = good_memory();
+	start(&broker);
+	assert_refused(broker.name, -ECONNRESET, "without an answer");
+	stop(&broker);
+	clean_up(&broker);
+}
+
 static int pipe_end(void)
 {
 	int ends[2];
@@ -471,6 +486,7 @@ int main(void)
 		cmocka_unit_test(test_a_broker_that_always_closes_costs_a_bounded_time),
 		cmocka_unit_test(test_answers_of_another_kind_are_refused),
 		cmocka_unit_test(test_a_refusal_with_a_descriptor_is_refused),
+		cmocka_unit_test(test_an_empty_answer_with_a_descriptor_is_none),
 		cmocka_unit_test(test_other_descriptors_are_refused),
 		cmocka_unit_test(test_memory_without_a_region_is_refused),
 	};

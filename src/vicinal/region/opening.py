@@ -104,6 +104,9 @@ def fetch(path: str, purpose: Purpose, *, seconds: float = _SECONDS) -> int:
         except OSError as error:
             raise _unreachable(path, error, seconds) from error
         if not answer:
+            for each in descriptors:  # of a message without bytes
+                os.close(each)
+            descriptors = []
             if left < 0:
                 break
             time.sleep(_PAUSE)  # the broker's supervisor starts another server
