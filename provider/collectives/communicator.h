@@ -66,6 +66,20 @@ struct communicator {
 	struct communicator_peer peers[]; /* by rank */
 };
 
+enum collectives_state { COLLECTIVES_UNDECIDED, COLLECTIVES_ON, COLLECTIVES_OFF };
+extern _Atomic enum collectives_state collectives_state;
+void collectives_decide(void);
+
+/* Does VICINAL_COLLECTIVES leave all collectives to the MPI library? */
+static inline bool collectives_are_off(void)
+{
+	if (__builtin_expect(atomic_load_explicit(&collectives_state, memory_order_relaxed) == COLLECTIVES_ON,
+			     1))
+		return false;
+	collectives_decide();
+	return atomic_load_explicit(&collectives_state, memory_order_relaxed) == COLLECTIVES_OFF;
+}
+
 /*
  * Counts a collective of a communicator. Returns its state if the collective goes through the region, else
  * NULL. All members of a communicator get the same answer for the same collective. The first collectives of a

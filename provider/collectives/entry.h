@@ -4,25 +4,14 @@
 #define VICINAL_COLLECTIVES_ENTRY_H
 
 #include <limits.h>
-#include <stdatomic.h>
 
 #include "collectives/movement.h"
-
-enum collectives_state { COLLECTIVES_UNDECIDED, COLLECTIVES_ON, COLLECTIVES_OFF };
-extern _Atomic enum collectives_state collectives_state;
-void collectives_decide(void);
 
 /* The communicator, if its collectives go through the region. */
 static inline struct communicator *find(handle comm, bool reduces)
 {
 	mpi_look_up();
-	if (__builtin_expect(atomic_load_explicit(&collectives_state, memory_order_relaxed) != COLLECTIVES_ON,
-			     0)) {
-		collectives_decide();
-		if (atomic_load(&collectives_state) == COLLECTIVES_OFF)
-			return NULL;
-	}
-	return communicator_find(handle_of(comm), reduces);
+	return collectives_are_off() ? NULL : communicator_find(handle_of(comm), reduces);
 }
 
 typedef int64_t large;

@@ -2,9 +2,6 @@
 /* synchronize.c - see synchronize.h. */
 #include "windows/synchronize.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "collectives/movement.h"
 
 static void fence_memory(void)
@@ -92,24 +89,14 @@ void synchronize_ended(struct window *window, int rank)
 
 /* ---- fence ---- */
 
-static bool no_collectives(void)
-{
-	static int off = -1;
-
-	if (__builtin_expect(off < 0, 0)) {
-		const char *text = getenv("VICINAL_COLLECTIVES");
-		off = text != NULL && strcmp(text, "off") == 0;
-	}
-	return off == 1;
-}
-
 /*
  * A barrier by which the members also learn whether any of them needs the MPI library's fence. OUTCOME_PASS:
  * there is none in the region for this communicator.
  */
 static enum outcome barrier(const struct window *window, bool mine, bool *any)
 {
-	struct communicator *communicator = no_collectives() ? NULL : communicator_find(window->comm, false);
+	struct communicator *communicator =
+		collectives_are_off() ? NULL : communicator_find(window->comm, false);
 	unsigned char all[COMMUNICATOR_MEMBERS_MAX] = {0};
 	unsigned char flag = mine ? 1 : 0;
 
