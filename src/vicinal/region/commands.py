@@ -55,6 +55,15 @@ RegionFile = Annotated[
     ),
 ]
 
+Members = Annotated[
+    int, typer.Option(help="Member slots; each endpoint of each process takes one.")
+]
+SectionSize = Annotated[
+    str,
+    typer.Option(metavar="SIZE", help="Bytes for the messages of each member, such as 960K or 4M."),
+]
+Label = Annotated[str, typer.Option(help="A name that `show` prints, such as the job's.")]
+
 commands = typer.Typer(
     help="Create, show, check and remove shared regions; move members out of a region."
 )
@@ -68,15 +77,8 @@ def register(app: typer.Typer) -> None:
 @commands.command()
 def create(
     path: RegionFile,
-    members: Annotated[
-        int, typer.Option(help="Member slots; each endpoint of each process takes one.")
-    ] = creation.DEFAULT_MEMBERS,
-    section_size: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE", help="Bytes for the messages of each member, such as 960K or 4M."
-        ),
-    ] = "964K",
+    members: Members = creation.DEFAULT_MEMBERS,
+    section_size: SectionSize = "964K",
     heap: Annotated[
         str | None,
         typer.Option(
@@ -87,7 +89,7 @@ def create(
             "members; for guests: what the file's length leaves over.",
         ),
     ] = None,
-    label: Annotated[str, typer.Option(help="A name that `show` prints, such as the job's.")] = "",
+    label: Label = "",
     for_guests: Annotated[
         bool,
         typer.Option(

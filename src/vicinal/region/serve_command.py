@@ -8,7 +8,7 @@ import typer
 from vicinal.base.errors import VicinalError
 from vicinal.base.sizes import parse_size, show_size
 from vicinal.region import creation, geometry
-from vicinal.region.commands import commands
+from vicinal.region.commands import Label, Members, SectionSize, commands
 from vicinal.region.heap_size import default_heap
 from vicinal.region.serving import REGIONS_MAX, Rules, Serving, closed_directory
 
@@ -30,15 +30,8 @@ def _serve(
             "Can be repeated: each socket has a region of its own.",
         ),
     ],
-    members: Annotated[
-        int, typer.Option(help="Member slots; each endpoint of each process takes one.")
-    ] = creation.DEFAULT_MEMBERS,
-    section_size: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE", help="Bytes for the messages of each member, such as 960K or 4M."
-        ),
-    ] = "964K",
+    members: Members = creation.DEFAULT_MEMBERS,
+    section_size: SectionSize = "964K",
     heap: Annotated[
         str | None,
         typer.Option(
@@ -48,7 +41,7 @@ def _serve(
             "members.",
         ),
     ] = None,
-    label: Annotated[str, typer.Option(help="A name that `show` prints, such as the job's.")] = "",
+    label: Label = "",
     allow_uid: Annotated[
         list[str] | None,
         typer.Option(
