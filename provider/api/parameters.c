@@ -45,8 +45,7 @@ void parameters_define(void)
 		&provider, "region", FI_PARAM_STRING,
 		"Region to use: file:/PATH, socket:/PATH, pci:ADDRESS or dax:/PATH; or up to 4 of them, "
 		"separated by commas. VICINAL_REGION takes precedence. (default: the first region found: an "
-		"ivshmem "
-		"device, /dev/dax*, /run/vicinal/region, /dev/shm/vicinal-region)");
+		"ivshmem device, /dev/dax*, /run/vicinal/region, /dev/shm/vicinal-region)");
 	(void)fi_param_define(&provider, "peer_timeout", FI_PARAM_STRING,
 			      "Seconds without a heartbeat after which a peer in another guest counts as "
 			      "dead. VICINAL_PEER_TIMEOUT takes precedence. (default: 30)");

@@ -406,7 +406,8 @@ void transport_publish_counts(struct transport *transport);
  * paused for too long may have a successor in its slot, and must not write in the successor's
  * section. It may resume at any point, so this is checked before each message is written or taken.
  * The claim word changes only when the slot gets another owner, so it stays in the cache. A write
- * in progress at the pause is still completed: at most the slots of one message, or a chunk.
+ * in progress at the pause is still completed: at most the slots of one message, a chunk, or the
+ * control words of a ring that opens or grows.
  */
 static inline bool transport_holds_slot(const struct peer *peer)
 {
