@@ -10,7 +10,7 @@ from vicinal.mpi.job_region import region_path
 RegionNames = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="file:PATH",
+        metavar="file:PATH|socket:PATH",
         help="Read only this region; may be given several times. Default: the regions of your "
         "jobs, clusters and Slurm jobs on this host; for root, those of all users.",
     ),

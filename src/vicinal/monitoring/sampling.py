@@ -20,6 +20,7 @@ from vicinal.mpi.traffic import JobTraffic, PairTraffic, job_traffic
 from vicinal.region import Beyond, Connection, Member, RegionState, inspect
 from vicinal.region import geometry as layout
 from vicinal.region.commands import PATIENCE
+from vicinal.region.opening import is_socket, socket_of
 from vicinal.region.states import Liveness, Route, SlotState
 
 _SHARED = Path("/dev/shm")
@@ -196,7 +197,7 @@ class Sampler:
             except (VicinalError, OSError) as error:
                 if self._strict:
                     raise
-                if path.exists():  # otherwise the job has just ended
+                if _file(path).exists():  # otherwise the job has just ended
                     unreadable.append(_reason(path, error))
         self._strict = False
         jobs: list[JobSample] = []
@@ -246,12 +247,17 @@ def _reason(path: Path, error: VicinalError | OSError) -> str:
     return printable(f"cannot read region {path}: {describe_os_error(error)}: check the file")
 
 
+def _file(region: Path) -> Path:
+    """The region's file, or the socket of its broker."""
+    return Path(socket_of(region) or region)
+
+
 def _once_each(paths: Iterable[Path]) -> Iterator[Path]:
     """Each file once, although it may have several paths."""
     known = set()
     for path in paths:
         with suppress(OSError):
-            status = path.stat()
+            status = _file(path).stat()
             if (file := (status.st_dev, status.st_ino)) in known:
                 continue
             known.add(file)
@@ -279,10 +285,13 @@ def host_regions() -> list[Path]:
 
 
 def _may_be_region(path: Path) -> bool:
-    """Whether this is a file; one that this user may not look at may be a region.
+    """Whether this is a file, or a broker's socket; what this user may not look at may be a region.
 
     Any user may create names in /dev/shm, so no link is followed.
     """
+    broker = socket_of(path)
+    if broker is not None:
+        return is_socket(broker)
     try:
         return path.is_file() and not path.is_symlink()
     except OSError:

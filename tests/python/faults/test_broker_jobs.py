@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from launch_support import (
     SEED,
     compile_for_each_mpi,
     end_soak,
+    package_path,
     wait_for,
 )
 
@@ -27,6 +29,7 @@ from vicinal import region
 from vicinal.cluster.nodes.container.ephemeral import EphemeralCluster
 from vicinal.cluster.nodes.layout import EXCHANGE
 from vicinal.launch.running import RunningJob, region_name
+from vicinal.monitoring.sampling import Sampler, host_regions
 from vicinal.mpi.environment import mpi_environment, mpi_prefix
 from vicinal.mpi.job import Job
 from vicinal.mpi.preloading import heap_library
@@ -149,6 +152,35 @@ def test_the_command_runs_a_job_in_the_region_of_a_broker(
     assert shown.stdout.count(" region ") >= 2
     line = error_line(vicinal("run", "-n", 25, "--region", broker.name, program, "report"))
     assert "is full: 24 of 24 member slots are free and the job has 25 ranks: serve" in line
+
+
+def test_the_job_of_a_broker_s_region_is_found(
+    broker: Broker, two_user_programs: dict[str, dict[str, Path]]
+) -> None:
+    words = ["run", "-n", "2", "--region", broker.name]
+    program = [str(two_user_programs["exchange"]["mpich"]), "3", str(SEED)]
+    job = subprocess.Popen(
+        [sys.executable, "-m", "vicinal", *words, *program],
+        env=os.environ | {"PYTHONPATH": package_path()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    sampler = Sampler(host_regions)
+    found = set[int]()
+
+    def is_found() -> bool:
+        jobs = sampler.take().jobs
+        found.update(each.ranks for each in jobs if each.region.path.startswith("socket:"))
+        return 2 in found
+
+    try:
+        until(lambda: job.poll() is not None or is_found())
+        _, errors = job.communicate(timeout=GUARD_SECONDS)
+    finally:
+        job.kill()
+    assert job.returncode == 0, errors
+    assert 2 in found
 
 
 @pytest.mark.parametrize(("mpi", "program"), [("mpich", "soak"), ("openmpi", "exchange")])
